@@ -228,7 +228,7 @@ def available_memory(beside: Array = None) -> int:
     No more than `memory_limit` of the solve under way. Where `beside` is a tensor on a GPU, of the
     memory of that.
     """
-    if on_gpu(beside):
+    if beside is not None and on_gpu(beside):
         torch = sys.modules["torch"]
         free, _ = torch.cuda.mem_get_info(beside.device)
         held = torch.cuda.memory_reserved(beside.device)

@@ -150,8 +150,12 @@ def make_question(
                 data.squares[key] = known
         rows = known[1]
     lo, hi, weights, reading, hard = rows
+    C: Array | float = float(name == "min_trace")
+    prior = preference.prior
     if name == "entropy":
         weights = weights / preference.ridge
+        if not preference.fixed:
+            C = 1.0 / prior if isinstance(prior, float) else np.linalg.inv(prior)
     return Question(
         rows=TERMS[name],
         lo=lo,
@@ -159,9 +163,9 @@ def make_question(
         weights=weights,
         reading=reading,
         hard=hard,
-        C=_linear(preference),
+        C=C,
         alpha=preference.ridge if name == "least_squares" else float(name == "nearest"),
-        prior=preference.prior,
+        prior=prior,
         psd=preference.psd,
         log_det=(name == "center" and preference.psd) or name == "entropy",
     )
@@ -240,14 +244,6 @@ def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_
         return question, np.zeros(question.m, bool)
     lo, hi = np.where(far[1], -np.inf, lo), np.where(far[0], np.inf, hi)
     return replace(question, lo=lo, hi=hi), rows
-
-
-def _linear(preference: Preference) -> Array | float:
-    """The C of ``<C, A>`` in the objective."""
-    if preference.name == "entropy" and not preference.fixed:
-        prior = preference.prior
-        return 1.0 / prior if isinstance(prior, float) else np.linalg.inv(prior)
-    return float(preference.name == "min_trace")
 
 
 def _squares(

@@ -307,12 +307,13 @@ class Pull(NamedTuple):
 def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
     """What the pull of ``ridge="auto"`` is made of, on the rows of unit norm."""
     plain = changed(preference, name="least_squares")
-    question = make_question(data.plain, plain, unit=True)
+    own = data.plain
+    question = make_question(own, plain, unit=True)
     assert question is not None
-    rows, ends = data.plain.unit_rows, data.plain.unit_ends
+    rows, ends = own.unit_rows, own.unit_ends
     known = question.weights > 0.0
     if not known.any():
-        multiple = _best_multiple(data.plain)
+        multiple = _best_multiple(own)
         return Pull(1.0 if shape.psd and multiple <= 0.0 else multiple, 1.0, 1.0 / 3.0)
     w, b, squares = question.weights, question.reading, to_numpy(rows.squares)
     if not known.all():

@@ -228,15 +228,11 @@ def to_limits(query: Query, watch: Watch, journal: Journal | None = None) -> Lim
 
 def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
     """A whole number for these methods from a seed, a generator, which moves on, or None."""
-    draws = any(map(_is_random, methods))
+    draws = any([METHODS.traits(name).random for name in methods])
     if rng is None:  # NumPy's own way takes ten times as long
         return int.from_bytes(os.urandom(7), "little") if draws else 0
     generator = to_generator("rng", rng)
     return int(generator.integers(2**63)) if draws else 0
-
-
-def _is_random(name: str) -> bool:
-    return METHODS.traits(name).random
 
 
 @dataclass(frozen=True)

@@ -149,13 +149,14 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
         ratios, residuals = ratios[:count], residuals[:count]
     low = request.shape.rank is not None
     determined = partial(seen, data, inner, answer.set_aside, low=low)
+    at_hand = data.unit_rows.raw.kind.at_hand
     facts = partial(
         _facts,
         data,
         values,
         certificate,
         status,
-        partial(determined, most=_rank_flops(request, status)),
+        partial(determined, most=_rank_flops(request, status, at_hand)),
         advised=not (request.positive or request.problem.signs),
         target=target,
         sought=answer.preference.name,
@@ -182,7 +183,7 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
         fit=cost,
     )
     result.__dict__["_settled"] = partial(_settled, partial(determined, most=math.inf))
-    if not data.unit_rows.raw.kind.at_hand or data.m > MOST_KEPT:
+    if not at_hand or data.m > MOST_KEPT:
         with watch.heeded():
             # While the rows can be read, and instead of what it is made of.
             _ = result.facts, result.conflict
@@ -214,14 +215,13 @@ def _facts(
         )  # fmt: skip
 
 
-def _rank_flops(request: Request, status: Status) -> float:
+def _rank_flops(request: Request, status: Status, at_hand: bool) -> float:
     """Return how much work may be spent on whether the readings determine A.
 
-    It depends on shapes alone.
+    It depends on shapes and on whether the rows are at hand.
     """
     if status is Status.INFEASIBLE:  # where nothing is said of A
         return QUICK_RANK_FLOPS
-    at_hand = request.data.unit_rows.raw.kind.at_hand
     return max(request.plan.flops, RANK_FLOPS if at_hand else 0.0)
 
 

@@ -336,14 +336,15 @@ def by_question(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
     methods, prefer = request.plan.methods, request.preferences[0].name
     if prefer == "any":
         return (), methods
-    shape = request.shape
-    able = tuple(
-        name
-        for name in methods
-        if _asks(METHODS.traits(name).preferences, prefer)
-        and METHODS.traits(name).serves(changed(shape, prefer=prefer))
-    )
-    return able, tuple(name for name in methods if "any" in METHODS.traits(name).preferences)
+    shape = changed(request.shape, prefer=prefer)
+    able, others = [], []
+    for name in methods:
+        kind = METHODS.traits(name)
+        if _asks(kind.preferences, prefer) and kind.serves(shape):
+            able.append(name)
+        if "any" in kind.preferences:
+            others.append(name)
+    return tuple(able), tuple(others)
 
 
 def _asks(preferences: frozenset[str], prefer: str) -> bool:

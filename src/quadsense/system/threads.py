@@ -52,16 +52,13 @@ class _Library:
         self._controller = controller
         own = None if self.is_openmp else _openblas(getattr(controller, "dynlib", None))
         self._get: Callable[[], int | None] = controller.get_num_threads if own is None else own[0]
-        self._set: Callable[[int], Any] = controller.set_num_threads if own is None else own[1]
+        self.set_num_threads: Callable[[int], Any]  # from whichever thread
+        self.set_num_threads = controller.set_num_threads if own is None else own[1]
 
     @property
     def num_threads(self) -> int | None:
         """Threads that it may use; None where that is not known."""
         return self._get()
-
-    def set_num_threads(self, count: int) -> None:
-        """Set the limit, from whichever thread."""
-        self._set(count)
 
 
 def _openblas(library: Any) -> tuple[Callable[[], int], Callable[[int], Any]] | None:

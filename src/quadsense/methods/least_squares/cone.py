@@ -14,7 +14,6 @@ from scipy.linalg import lapack
 from quadsense.arrays import Vector
 from quadsense.core import packed
 from quadsense.core.records import cached_property
-from quadsense.device import waits
 from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
@@ -64,6 +63,8 @@ class LeastSquaresCone:
         What the trace must be, where it is known and `psd`.
     beside : callable
         Puts arrays where the rows live.
+    on_device : bool
+        Whether packed vectors are on a device, where a look at a number waits.
     """
 
     n: int
@@ -71,8 +72,9 @@ class LeastSquaresCone:
     psd: bool
     trace: float | None = None
     beside: Callable[[Any], Any] = field(default=np.asarray, compare=False)
+    on_device: bool = False
 
-    @property
+    @cached_property
     def dtype(self) -> npt.DTypeLike:
         """Of a matrix."""
         return np.complex128 if self.is_complex else np.float64
@@ -99,14 +101,14 @@ class LeastSquaresCone:
 
     def pack(self, A: Array) -> Vector:
         """As `packed.pack` does; of several matrices, (..., n, n), each."""
-        if waits(A):
+        if self.on_device:
             return packed.pack(A)
         numbers = np.ascontiguousarray(A).reshape(*A.shape[:-2], -1).view(np.float64)
         return np.asarray(numbers[..., self._form.places] * self._form.scales)
 
     def unpack(self, x: Vector) -> Array:
         """As `packed.unpack` does."""
-        if waits(x):
+        if self.on_device:
             return packed.unpack(x, self.n, self.dtype)
         A = self._triangle(x)
         A = A + A.conj().T
@@ -129,7 +131,7 @@ class LeastSquaresCone:
 
     def _decomposed(self, x: Vector, vectors: bool) -> tuple[Vector, Array]:
         look(self.flops)
-        if waits(x):
+        if self.on_device:
             return _on_device(self.unpack(x), vectors)
         solve = lapack.zheevd if self.is_complex else lapack.dsyevd
         values, V, info = solve(self._triangle(x), lower=1, compute_v=int(vectors), overwrite_a=1)
@@ -160,7 +162,7 @@ class LeastSquaresCone:
         """The nearest member of the cone."""
         if not self.psd:
             return x
-        if waits(x):  # nothing is waited for, though zeros are multiplied
+        if self.on_device:  # nothing is waited for, though zeros are multiplied
             kept, V = self._kept(x)
             X = V * np.sqrt(kept)
         else:

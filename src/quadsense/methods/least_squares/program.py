@@ -220,12 +220,12 @@ class SquaresProgram:
     weight: float
     memory: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def cone(self) -> LeastSquaresCone:
         """Where A may lie."""
         return self.cost.cone
 
-    @property
+    @cached_property
     def F(self) -> Sensing:
         """The unit rows, for steps."""
         return self.cost.F
@@ -292,7 +292,7 @@ def prepare(problem: Problem) -> SquaresProgram | None:
             return None
         lo, hi = lo.copy(), hi.copy()
         lo[row], hi[row] = -np.inf, np.inf
-    cone = LeastSquaresCone(F.n, F.is_complex, question.psd, trace, F.beside)
+    cone = LeastSquaresCone(F.n, F.is_complex, question.psd, trace, F.beside, there)
     p = _packed(cone, question.prior) / scale if alpha else np.zeros_like(cone.identity)
     weights, b, lo, hi = map(F.beside, (weights, b, lo, hi))
     cost = Quadratic(F, cone, weights, b, alpha, p)
