@@ -228,7 +228,9 @@ def to_limits(query: Query, watch: Watch, journal: Journal | None = None) -> Lim
 
 def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
     """A whole number for these methods from a seed, a generator, which moves on, or None."""
-    draws = any([METHODS.traits(name).random for name in methods])
+    draws = False
+    for name in methods:
+        draws |= METHODS.traits(name).random
     if rng is None:  # NumPy's own way takes ten times as long
         return int.from_bytes(os.urandom(7), "little") if draws else 0
     generator = to_generator("rng", rng)

@@ -502,9 +502,13 @@ def test_a_small_solve_makes_few_calls(n, m, options, most):
         count += event == "call" and frame.f_code.co_filename.startswith(package)
 
     quadsense.solve(p.U, p.b, delta=1e-3, **options)  # modules and plans are made once
-    sys.setprofile(counted)
-    try:
-        quadsense.solve(p.U, p.b, delta=1e-3, **options)
-    finally:
-        sys.setprofile(None)
-    assert 100 < count <= most
+    counts = []
+    for _ in range(3):  # free memory is looked up anew after a second
+        count = 0
+        sys.setprofile(counted)
+        try:
+            quadsense.solve(p.U, p.b, delta=1e-3, **options)
+        finally:
+            sys.setprofile(None)
+        counts.append(count)
+    assert 100 < min(counts) <= most
