@@ -434,10 +434,12 @@ def flag_of(name: str) -> str:
 
 def _plain(value: Any) -> Any:
     """A number, a text or a few numbers as a file and JSON can hold them; None for more."""
-    if isinstance(value, bool | int | float | str):
+    if type(value) in (bool, str, float):
         return value
     if is_numpy(value) and value.ndim == 0:
-        return _plain(value.item())
+        value = value.item()
+    if isinstance(value, bool | int | float | str):
+        return value
     if isinstance(value, tuple | list) and len(value) <= 2:
         parts = [_plain(part) for part in value]
         return parts if all(isinstance(part, int | float) for part in parts) else None
