@@ -8,7 +8,7 @@ import quadsense
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.balance import balanced
-from quadsense.proofs.conjugates import conjugate_above
+from quadsense.proofs.costs import conjugate_above
 
 
 def rows(rng, m, n, complex_=False):

@@ -17,9 +17,9 @@ from quadsense.arrays import to_numpy
 from quadsense.core.forms import MeasuredForm
 from quadsense.core.question import Question
 from quadsense.methods.conic.solve import solve_question
-from quadsense.proofs.exact import user_dual
+from quadsense.proofs.costs import objective_value
+from quadsense.proofs.infeasible import user_dual
 from quadsense.proofs.objective import objective_bound
-from quadsense.proofs.value import objective_value
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from quadsense.core import packed
 from quadsense.core.intervals import Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.conjugates import conjugate_above, permitted
+from quadsense.proofs.costs import conjugate_above, permitted
 from quadsense.proofs.definite import cholesky, solve
 from quadsense.system.watch import look
 

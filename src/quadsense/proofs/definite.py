@@ -1,21 +1,29 @@
-"""Symmetric and Hermitian matrices by Cholesky: proofs of definiteness, solving, numerical rank.
+"""Symmetric and Hermitian matrices: definiteness, numerical rank and eigenvalues, proved.
 
-All of them keep and read the upper triangle in Fortran order only.
+Definiteness is proved by Cholesky factorizations, which keep and read the upper triangle in Fortran
+order only. Eigenvalues come with a bound on their errors, whatever routine found them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg as sl
+from scipy.linalg import lapack
 from scipy.linalg.lapack import dpotrs, dpstrf
 
+from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_upper
+from quadsense.proofs.rounding import frobenius, gamma
+from quadsense.system.watch import look
+
+# --- by Cholesky -----------------------------------------------------------------------------
 
 Matrix = npt.NDArray[Any]
-Vector = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)  # twice the unit roundoff
 
@@ -134,3 +142,52 @@ def numerical_rank(G: Matrix, slip: float) -> int:
     """Return the rank of a positive semidefinite G: pivots above ``slip``; G is overwritten."""
     _, _, rank, _ = dpstrf(G, tol=slip, lower=0, overwrite_a=1)
     return int(rank)
+
+
+# --- by eigenvalues --------------------------------------------------------------------------
+
+FEW = 32
+"""Order up to which what surrounds LAPACK takes as long as it does."""
+
+
+class Spectrum(NamedTuple):
+    """Ascending numbers, and a bound on ``||M - Q diag(values) Q*||_F`` for some unitary Q."""
+
+    values: Vector
+    error: float
+
+
+def spectrum(M: npt.NDArray[Any]) -> Spectrum:
+    """The eigenvalues of M, its lower triangle, whatever the routine that found them did.
+
+    Notes
+    -----
+    The computed V is within ``w = ||V* V - I||`` of a unitary Q, and ``M Q - Q L`` is ``M V - V L``
+    and ``2 w max(||M||, ||L||)`` at most. Both are formed here, with bounds on their rounding.
+    """
+    n = len(M)
+    look(16.0 * float(n) ** 3)
+    size = frobenius(M)
+    if not (math.isfinite(size) and size > 0.0):
+        return Spectrum(np.zeros(n), size if size == 0.0 else math.inf)
+    values, V = _eigen(M)
+    products = 4.0 * gamma(n + 8.0)  # complex ones included
+    lengths = frobenius(V)
+    off = frobenius(V.conj().T @ V - np.eye(n)) + products * lengths * lengths
+    rest = frobenius(M @ V - V * values)
+    largest = max(size, float(np.abs(values).max()))
+    error = rest + 2.0 * products * largest * lengths + 2.0 * off * largest
+    if not off < 0.5:
+        return Spectrum(values, math.inf)
+    return Spectrum(values, 1.01 * error + 1e-290)
+
+
+def _eigen(M: npt.NDArray[Any]) -> tuple[Vector, npt.NDArray[Any]]:
+    """Eigenvalues and vectors, of a small matrix without the calls that surround LAPACK."""
+    if len(M) <= FEW:
+        solve = lapack.zheevd if np.iscomplexobj(M) else lapack.dsyevd
+        values, V, info = solve(M, lower=1)
+        if info == 0:
+            return values, V
+    values, V = sl.eigh(M, check_finite=False)
+    return values, V

@@ -27,17 +27,17 @@ from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.adjoint import adjoint_matrix, plain_adjoint
-from quadsense.proofs.conjugates import (
+from quadsense.proofs.costs import (
     at_zero,
     conjugate_above,
     permitted,
     shifted,
     unit_of,
 )
-from quadsense.proofs.lift import lifted
-from quadsense.proofs.reach import norm_bound, norm_taken, seen_columns
+from quadsense.proofs.definite import spectrum
+from quadsense.proofs.positive import lifted
 from quadsense.proofs.rounding import exact_sum, frobenius, gamma, squared_length
-from quadsense.proofs.spectrum import spectrum
+from quadsense.proofs.symmetric import norm_bound, norm_taken, seen_columns
 from quadsense.system.watch import Stop, look
 
 LARGEST = float(np.finfo(np.float64).max)

@@ -20,9 +20,9 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.conjugates import shifted
-from quadsense.proofs.reach import smallest_of_gram
+from quadsense.proofs.costs import shifted
 from quadsense.proofs.rounding import gamma
+from quadsense.proofs.symmetric import smallest_of_gram
 
 Matrix = npt.NDArray[Any]
 

@@ -23,8 +23,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.solve import Solution, solve_question
 from quadsense.methods.steps import LENIENT
-from quadsense.proofs.exact import Exact, exactly, user_dual
-from quadsense.proofs.infeasible import Conflict, check_exactly
+from quadsense.proofs.infeasible import Conflict, Exact, check_exactly, exactly, user_dual
 from quadsense.proofs.rounding import enclosure
 from quadsense.system.watch import Stop, look
 

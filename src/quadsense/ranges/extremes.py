@@ -27,8 +27,8 @@ from quadsense.methods.conic.solve import is_inside
 from quadsense.methods.conic.start import Inside, balanced, start
 from quadsense.methods.conic.steps import KernelState, advance, measured
 from quadsense.methods.steps import Stepped, own
-from quadsense.proofs.exact import user_dual
-from quadsense.proofs.lift import directions, flattest
+from quadsense.proofs.infeasible import user_dual
+from quadsense.proofs.positive import directions, flattest
 from quadsense.proofs.rounding import enclosure
 from quadsense.result.values import evaluate
 from quadsense.run.loop import Limits, reference, run

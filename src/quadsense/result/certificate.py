@@ -21,8 +21,7 @@ from quadsense.measurements.frame import can_be_columns, condition_inside, const
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
-from quadsense.proofs.infeasible import check_infeasible, least_miss
-from quadsense.proofs.lower import best_error_bound
+from quadsense.proofs.infeasible import best_error_bound, check_infeasible, least_miss
 from quadsense.result.values import (
     Objective,
     Values,

@@ -20,10 +20,10 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.preferences import TERMS, Preference, make_question
+from quadsense.proofs.costs import objective_value
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.objective import objective_bound
 from quadsense.proofs.rounding import Enclosure, enclosure
-from quadsense.proofs.value import objective_value
 from quadsense.system.watch import Stop, look
 from quadsense.vocabulary import Check
 

@@ -21,9 +21,7 @@ from quadsense.measurements.base import QUICK_RANK_FLOPS
 from quadsense.measurements.frame import condition_outside
 from quadsense.methods.traits import GapOptions
 from quadsense.proofs.definite import cholesky
-from quadsense.proofs.exact import user_dual
-from quadsense.proofs.infeasible import Conflict, check_infeasible
-from quadsense.proofs.lower import best_error_bound
+from quadsense.proofs.infeasible import Conflict, best_error_bound, check_infeasible, user_dual
 from quadsense.proofs.rounding import Enclosure
 from quadsense.query.plan import Plan
 from quadsense.query.query import environment

@@ -21,8 +21,7 @@ from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.steps import nothing, own
 from quadsense.preferences import TERMS, Preference, make_question, with_set_aside, without_far_ends
-from quadsense.proofs.exact import user_dual
-from quadsense.proofs.infeasible import Prover
+from quadsense.proofs.infeasible import Prover, user_dual
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
 from quadsense.query.decision import Decision
 from quadsense.query.plan import Plan

@@ -23,9 +23,8 @@ from quadsense.methods.minimax import outliers
 from quadsense.methods.minimax.method import equal_tolerances
 from quadsense.methods.minimax.program import MinimaxProgram
 from quadsense.methods.traits import Cone
-from quadsense.proofs.exact import user_dual
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set, thinned
-from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.infeasible import check_infeasible, user_dual
 from quadsense.proofs.rounding import Enclosure
 from quadsense.run.loop import Outcome
 from quadsense.stages.runs import Answer, Request, found_in, run_method

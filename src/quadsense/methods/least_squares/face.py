@@ -28,7 +28,7 @@ from quadsense.methods.least_squares.bounds import (
 )
 from quadsense.methods.least_squares.cone import LeastSquaresCone
 from quadsense.methods.least_squares.program import QuadraticPoint, Rows, SquaresProgram, features
-from quadsense.proofs.conjugates import conjugate_above, permitted
+from quadsense.proofs.costs import conjugate_above, permitted
 from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
