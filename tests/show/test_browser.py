@@ -150,8 +150,10 @@ def test_the_pointer_shows_values(window, tmp_path):
         window.mouse.move(box["x"] + across * box["width"], box["y"] + up * box["height"])
         return tip.inner_text()
 
-    # The picture of order 5 begins at (30, 14) of 460 x 280 and is 236 wide.
-    place = [(30 + 236 * (1 + 0.5) / 5) / 460, (14 + 236 * (3 + 0.5) / 5) / 280]
+    image = window.locator("svg[aria-label^='Imaginary part of A'] image[data-cells]")
+    cells, whole = image.bounding_box(), image.locator("..").bounding_box()
+    place = [(cells["x"] - whole["x"] + cells["width"] * 1.5 / 5) / whole["width"],
+             (cells["y"] - whole["y"] + cells["height"] * 3.5 / 5) / whole["height"]]  # fmt: skip
     name, value = over("Imaginary part of A", *place).split(" = ")
     assert name == "Im A[3, 1]"
     assert float(value.replace("−", "-")) == pytest.approx(

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import quadsense
 from quadsense import datasets, plot
-from quadsense.view.pictures import density_of, labelled, patch_of, readings_of, spectrum_of
+from quadsense.plot.pictures import density_of, labelled, patch_of, readings_of, spectrum_of
 
 mpl.use("Agg")
 
@@ -48,8 +48,9 @@ def test_a_figure_is_shown_by_a_notebook_without_pyplot():
 
 
 def points(axes):
-    """All points of the scatter plots, by label."""
-    return {each.get_label(): np.asarray(each.get_offsets()) for each in axes.collections}
+    """All points, by label, in order of the rows."""
+    drawn = {line.get_label(): line.get_xydata() for line in axes.lines if line.get_marker() == "o"}
+    return {label: places[np.argsort(places[:, 0])] for label, places in drawn.items()}
 
 
 @pytest.mark.parametrize("name", ["infeasible", "slack", "rtol", "violations"])

@@ -163,7 +163,7 @@ class SensedMatrix(LinearOperator):
         return xp.concat(parts) if len(parts) != 1 else parts[0]
 
     def _repr_html_(self) -> str:
-        """For notebooks: how it is held, its size, a small picture."""
+        """For notebooks: how it is held, its size, its first entries."""
         return str(import_module("quadsense.view.html").matrix_html(self))
 
     def trace(self) -> float:

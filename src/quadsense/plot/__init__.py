@@ -5,10 +5,8 @@ and nothing is shown until asked (``figure.savefig(path)``; a notebook shows it 
 ``ax=`` it draws on axes of one's own.
 """
 
-from quadsense.plot.gram import gram
-from quadsense.plot.history import history
 from quadsense.plot.intervals import intervals
-from quadsense.plot.matrix import matrix
-from quadsense.plot.residuals import residuals
+from quadsense.plot.matrices import gram, matrix
+from quadsense.plot.residuals import history, residuals
 
 __all__ = ["gram", "history", "intervals", "matrix", "residuals"]

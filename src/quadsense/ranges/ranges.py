@@ -139,7 +139,7 @@ class Interval:
         return f"<Interval {text}{', relaxed' if self.relaxed else ''}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the range as a bar."""
+        """For notebooks: the range, and what its ends rest on."""
         return str(import_module("quadsense.view.html").interval_html(self))
 
     def __iter__(self) -> Any:

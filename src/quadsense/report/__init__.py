@@ -1,4 +1,4 @@
-"""Reports: a result as one HTML file, with pictures made here as plain SVG."""
+"""Reports: a result as one HTML file, with figures by matplotlib where it is installed."""
 
 from quadsense.report.document import Report
 

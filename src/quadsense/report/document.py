@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
 import os
 import tempfile
 import webbrowser
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,10 @@ from quadsense.arrays import to_numpy
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import SpectralOracle
+from quadsense.plot.pictures import labelled, readings_of
 from quadsense.report import sections
-from quadsense.report.page import page
 from quadsense.result.result import Result
 from quadsense.view.markup import Markup, element
-from quadsense.view.pictures import labelled, readings_of
 from quadsense.vocabulary import Verification
 
 FRAME_HEIGHT = 720
@@ -154,3 +156,31 @@ def _quoted(page: str) -> str:
     """The page as an attribute takes it: `element` escapes it once more, as it must be."""
     assert not isinstance(page, Markup)
     return page
+
+
+def page(title: str, body: list[Markup | None], foot: str) -> str:
+    """The document: one file that requests nothing and can run nothing but its own script.
+
+    The policy names the script by its hash, so that no other text of the page can be one.
+    """
+    style, script = _resource("style.css"), _resource("script.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    policy += f"; script-src 'sha256-{digest}'"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", title),
+        element("style", Markup(style)),
+    )
+    main = element("main", *body, element("footer", foot))
+    content = element("body", main, element("script", Markup(script)))
+    return "<!DOCTYPE html>\n" + element("html", head, content, lang="en") + "\n"
+
+
+def _resource(name: str) -> str:
+    """Return a file of this folder."""
+    return resources.files("quadsense.report").joinpath(name).read_text("utf-8")

@@ -10,9 +10,9 @@ import numpy as np
 
 from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
+from quadsense.plot.pictures import ReadingsPicture, reads_of
 from quadsense.result.result import Result
 from quadsense.view.markup import Markup, element, interval, join, number, table
-from quadsense.view.pictures import ReadingsPicture, reads_of
 
 MOST_OF_A_KIND = 12
 """Rows of one kind that a table names."""

@@ -41,7 +41,7 @@
   function points(svg) {
     const found = [];
     for (const shape of svg.querySelectorAll("[data-values]")) {
-      const places = shape.getAttribute(shape.tagName === "path" ? "d" : "points")
+      const places = shape.getAttribute("d")
         .match(/-?[\d.]+[ ,]-?[\d.]+/g).map(place => place.split(/[ ,]/).map(Number));
       const texts = shape.dataset.values.split(";");
       places.forEach(([x, y], k) => {
@@ -54,9 +54,10 @@
 
   // The entry of a matrix under the pointer, from those on and below the diagonal.
   function entry(image, x, y) {
-    const order = Number(image.dataset.order), box = image.getBBox();
-    const row = Math.floor((y - box.y) / box.height * order);
-    const column = Math.floor((x - box.x) / box.width * order);
+    const order = Number(image.dataset.order);
+    const [left, top, width, height] = image.dataset.box.split(" ").map(Number);
+    const row = Math.floor((y - top) / height * order);
+    const column = Math.floor((x - left) / width * order);
     if (row < 0 || column < 0 || row >= order || column >= order) return null;
     image.codes ??= image.dataset.cells.split(" ").map(Number);
     const [high, low] = row < column ? [column, row] : [row, column];

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from quadsense.measurements import Measurements
+from quadsense.plot.intervals import DIGITS
+from quadsense.plot.pictures import ReadingsPicture, value_of
 from quadsense.query.query import environment
 from quadsense.ranges.ranges import Interval
-from quadsense.report import charts, matrices, ranges, words
-from quadsense.report.page import facts, figure, folded, paragraphs, section
+from quadsense.report import figures, words
 from quadsense.report.requests import check_lines, command_line, python_line, request_in
 from quadsense.report.rows import constraints_table, rows_table
 from quadsense.result import words as view
@@ -26,7 +26,6 @@ from quadsense.view.markup import (
     rounded_down,
     table,
 )
-from quadsense.view.pictures import ReadingsPicture, patch_of, spectrum_of, value_of
 from quadsense.vocabulary import Verification
 
 
@@ -105,51 +104,52 @@ def _tiles(result: Result) -> list[Markup]:
 
 def pictures(result: Result, readings: ReadingsPicture) -> Markup:
     """Residuals, progress, the matrix and its eigenvalues."""
-    proved = _proved(result)
-    note = ""
-    if readings.one_sided.any() or readings.exact.any():
-        note = "a row of one end, or an equality, is at 0 where it is met"
-    title = "Residuals"
-    if result.verdict.asked == "accuracy":
-        title = "Eigenvalues of A*^(-1/2) A A*^(-1/2), minus 1"
-    key = charts.residual_key(readings, proved)
-    parts = [figure(title, note, charts.residual_chart(readings, proved), key)]
-    history = charts.history_chart(result)
-    if history is not None:
-        limit = [] if result.verdict.asked == "least" else [("limit", "tolerance")]
-        parts.append(figure("Progress", _history_note(result), history, limit))
-    patch = patch_of(result.matrix)
-    order = f"order {patch.order:,}" + (f"; {patch.how}" if patch.how else "")
-    if np.iscomplexobj(patch.values):
-        for part, values in (("real", patch.values.real), ("imaginary", patch.values.imag)):
-            note = f"{order}; up to {number(float(np.abs(values).max()), 3)}"
-            parts.append(figure(f"A, {part} part", note, matrices.matrix_chart(patch, part)))
-    else:
-        parts.append(figure("A", order, matrices.matrix_chart(patch)))
-    spectrum = spectrum_of(result.matrix)
-    if spectrum is not None and spectrum.values.size:
-        note, key = matrices.spectrum_note(spectrum), matrices.spectrum_key(spectrum)
-        parts.append(figure("Eigenvalues of A", note, matrices.spectrum_chart(spectrum), key))
-    return section("Pictures", element("div", *parts, class_="pictures"))
+    if not figures.has_matplotlib():
+        return section("Pictures", element("p", figures.NEEDED))
+    drawn = (figure(*each) for each in figures.result_figures(result, readings))
+    return section("Pictures", element("div", *drawn, class_="pictures"))
 
 
 def intervals(result: Result, found: Mapping[str, Interval]) -> Markup | None:
     """The certified intervals, each on an axis of its own."""
     if not found:
         return None
-    values = {name: value_of(each, result.matrix) for name, each in found.items()}
-    return ranges.intervals_section(found, values)
+    drawable = figures.has_matplotlib()
+    parts = []
+    for name, each in found.items():
+        value = value_of(each, result.matrix)
+        drawn = figures.interval_figure(name, each, value) if drawable else None
+        ends = "" if drawable else f"{number(each.lower, DIGITS)} to {number(each.upper, DIGITS)}"
+        note = "; ".join(part for part in (ends, _interval_note(each, value)) if part)
+        parts.append(figure(name, note, drawn))
+    lead = "The value of ⟨C, A⟩ over all matrices that fit, proved."
+    if drawable:
+        lead += (
+            " Upright lines are fits that were found, the point is this A, and a pale bar holds "
+            "under a condition. Each axis has a scale of its own."
+        )
+    return section(
+        "Certified intervals", element("p", lead), element("div", *parts, class_="pictures")
+    )
 
 
-def _proved(result: Result) -> float:
-    """The worst error that every matrix has, where that is what was asked for."""
-    claim = result.certificate
-    least = result.verdict.asked == "least" and claim.kind == "optimal" and claim.objective is None
-    return claim.lower_bound if least else 0.0
-
-
-def _history_note(result: Result) -> str:
-    return f"by {result.plan['method']}" if result.plan.get("method") else ""
+def _interval_note(found: Interval, value: float | None) -> str:
+    """Write what goes with the bar: this A, the width, an end that is not there."""
+    parts = [] if value is None else [f"this A: {number(value, DIGITS)}"]
+    if math.isfinite(found.lower) and math.isfinite(found.upper):
+        parts.append(f"width {number(float(found.upper) - float(found.lower), 3)}")
+    for end, side, ray in (
+        (found.lower, "lower", found.lower_ray), (found.upper, "upper", found.upper_ray),
+    ):  # fmt: skip
+        if math.isinf(end):
+            known = "there is none, proved" if ray is not None else "not known"
+            parts.append(f"{side} end: {known}")
+    for condition in dict.fromkeys([found.lower_condition, found.upper_condition]):
+        if condition:
+            parts.append(condition)
+    if found.relaxed:
+        parts.append("over all ranks")
+    return "; ".join(parts)
 
 
 def certificate(
@@ -300,3 +300,33 @@ def unseen(result: Result) -> Markup | None:
             told = [f"{view.sentence(each)}." for each in (fact.value, fact.note) if each]
             return section("What is unseen", *paragraphs(told))
     return None
+
+
+# --- what the parts are made of ---------------------------------------------------------------
+
+
+def section(title: str, *children: object) -> Markup:
+    """A part with its heading."""
+    return element("section", element("h2", title), *children, aria_label=title)
+
+
+def paragraphs(texts: list[str]) -> list[Markup]:
+    """A paragraph for each text."""
+    return [element("p", text) for text in texts]
+
+
+def facts(pairs: list[tuple[str, object]]) -> Markup:
+    """Names and what goes with them."""
+    cells = ((element("dt", name), element("dd", value)) for name, value in pairs)
+    return element("dl", *(part for pair in cells for part in pair), class_="facts")
+
+
+def figure(caption: str, note: str, picture: Markup | None) -> Markup:
+    """A picture below its caption and a note."""
+    small = element("small", note) if note else None
+    return element("figure", element("figcaption", caption, small), picture)
+
+
+def folded(summary: object, *children: object, opened: bool = False) -> Markup:
+    """One line that opens what is below it, without a script."""
+    return element("details", element("summary", summary), *children, open=opened)

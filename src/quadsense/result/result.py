@@ -324,7 +324,7 @@ class Result(Lazy):
         return make(self, data, intervals=intervals, title=title, check=check, names=names)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the verdict, the numbers that matter, a small picture."""
+        """For notebooks: the verdict and the numbers that matter."""
         return str(import_module("quadsense.view.html").result_html(self))
 
     @cached_property

@@ -1,6 +1,6 @@
 """Small pages for notebooks: what `_repr_html_` of results, measurements and matrices shows.
 
-Colours of text and lines are those of the page around, so that light and dark need no guess; where
+Colors of text and lines are those of the page around, so that light and dark need no guess; where
 a notebook drops the style, the text representation is what is seen. No script, no request.
 """
 
@@ -17,6 +17,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.base import QUICK_RANK_FLOPS
 from quadsense.next_probe import NextProbe
+from quadsense.plot.pictures import is_cheap, name_of, rounding_of
 from quadsense.ranges.ranges import Interval
 from quadsense.result import words
 from quadsense.result.result import Result
@@ -29,11 +30,8 @@ from quadsense.view.markup import (
     interval,
     join,
     number,
-    short,
     table,
 )
-from quadsense.view.pictures import is_cheap, name_of, patch_of, rounding_of
-from quadsense.view.pixels import signed_image
 
 STYLE = Markup(
     ".qs-text{display:none}"
@@ -41,7 +39,8 @@ STYLE = Markup(
     "max-width:52em;padding:.7em .9em;border:1px solid;border-color:rgba(128,128,128,.35);"
     "border-radius:8px;font:13px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;"
     "color:inherit;background:none;box-sizing:border-box}"
-    ".qs .qs-card>div{flex:1 1 22em;min-width:0}.qs .qs-card>.qs-side{flex:0 0 auto}"
+    ".qs .qs-card>div{flex:1 1 22em;min-width:0}.qs .qs-card>.qs-side{flex:0 0 auto;"
+    "max-width:100%;overflow-x:auto}"
     ".qs .qs-card p{margin:0 0 .45em;font:inherit;color:inherit}"
     ".qs .qs-card .qs-head{font-weight:600;font-size:14px}"
     ".qs .qs-card .qs-soft{opacity:.72}"
@@ -60,7 +59,6 @@ STYLE = Markup(
     ".qs .qs-card th,.qs .qs-card td{padding:.1em 1em .1em 0;border:0;"
     "line-height:inherit;text-align:left;background:none;color:inherit}"
     ".qs .qs-card .n{text-align:right}"
-    ".qs .qs-card svg{display:block;overflow:visible}"
 )
 """Nothing here names a color of the page.
 
@@ -71,11 +69,8 @@ JupyterLab's ``.jp-OutputArea-output dt``, are then the weaker ones.
 FLOPS = 2e8
 """What a look at a matrix may cost: some hundredths of a second."""
 
-CELLS = 48
-"""Rows and columns of the small picture of a matrix."""
-
-BLUE, RED = "#3f8fd0", "#d9603f"
-"""Legible on white and on black."""
+MOST_CORNER = {"real": 6, "complex": 3}
+"""Rows and columns of a matrix that its card shows."""
 
 
 def _card(text: str, *parts: object) -> Markup:
@@ -103,7 +98,7 @@ def _head(kind: str, said: object) -> Markup:
 
 
 def result_html(result: Result) -> Markup:
-    """Return the facts of a result, the numbers that matter, and how the worst residual fell."""
+    """Return the facts of a result and the numbers that matter."""
     verdict, status = result.verdict, str(result.status)
     head, *rest = words.facts(verdict)
     pairs: list[tuple[str, object]] = [(fact.label, fact.value) for fact in rest]
@@ -127,50 +122,7 @@ def result_html(result: Result) -> Markup:
         element("p", badge, element("span", said, class_="qs-head")),
         _facts(pairs),
     )
-    line = _sparkline(result)
-    side = None if line is None else element("div", line, class_="qs-side")
-    return _card(repr(result), body, side)
-
-
-def _sparkline(result: Result) -> Markup | None:
-    """The worst residual over the iterations, by decades."""
-    past, least = result.history, result.verdict.asked == "least"
-    values = np.asarray(past.max_residual if least else past.max_ratio, dtype=np.float64)
-    values = values[np.isfinite(values)]
-    if values.size < 3 or not np.ptp(values) > 0.0:
-        return None
-    values = values[np.unique(np.linspace(0, values.size - 1, 120).astype(np.int64))]
-    low = max(float(values[values > 0.0].min()), float(values.max()) * 1e-12)
-    heights = np.log10(np.maximum(values, low))
-    ends = heights if least else np.append(heights, 0.0)
-    bottom, top = float(ends.min()), float(ends.max())
-    span = max(top - bottom, 1e-9)
-    width, height = 190.0, 58.0
-
-    def place(value: Any) -> Any:
-        return 4.0 + (height - 22.0) * (top - value) / span
-
-    x = np.linspace(3.0, width - 3.0, heights.size)
-    points = " ".join(
-        f"{short(a, 1)},{short(b, 1)}" for a, b in zip(x, place(heights), strict=True)
-    )
-    limit = None
-    if not least:
-        limit = element(
-            "line", x1=0, x2=width, y1=float(place(0.0)), y2=float(place(0.0)),
-            stroke="currentColor", stroke_opacity=0.6, stroke_dasharray="4 3",
-        )  # fmt: skip
-    axis = "worst residual" if least else "worst residual / tolerance"
-    return element(
-        "svg",
-        element("title", f"{axis} over the iterations"),
-        limit,
-        element("polyline", points=points, fill="none", stroke=BLUE, stroke_width=1.8),
-        element(
-            "text", axis, x=0, y=height - 3, fill="currentColor", fill_opacity=0.75, font_size=11
-        ),
-        width=width, height=height, viewBox=f"0 0 {short(width)} {short(height)}", role="img",
-    )  # fmt: skip
+    return _card(repr(result), body)
 
 
 # --- matrices --------------------------------------------------------------------------------
@@ -193,7 +145,7 @@ def _held(matrix: SensedMatrix) -> str:
 
 
 def matrix_html(matrix: SensedMatrix) -> Markup:
-    """Order, form, trace and norm, and a picture of the entries."""
+    """Return order, form, trace and norm, and the first entries."""
     n = int(matrix.shape[0])
     pairs: list[tuple[str, object]] = [("held as", _held(matrix))]
     cheap = is_cheap(matrix, FLOPS)
@@ -206,54 +158,34 @@ def matrix_html(matrix: SensedMatrix) -> Markup:
             values = np.where(np.abs(values) <= rounding_of(values), 0.0, values)
             ends = [number(float(values[-1]), 6), number(float(values[0]), 6)]
             pairs.append(("eigenvalues", f"{ends[0]} down to {ends[1]}" if n > 1 else ends[0]))
-        patch = patch_of(matrix, CELLS, FLOPS)
-    complex_ = np.iscomplexobj(patch.values)
-    values = np.abs(patch.values) if complex_ else patch.values
-    largest = float(np.max(np.abs(values), initial=0.0))
-    what = "moduli of the entries" if complex_ else "entries"
-    note = f"{what}; {patch.how}" if patch.how else what
-    picture = element(
-        "svg",
-        element("title", f"{what}, the largest {number(largest, 3)}"),
-        element(
-            "image", href=signed_image(values, largest), width=96, height=96,
-            style="image-rendering:pixelated", preserveAspectRatio="none",
-        ),
-        element(
-            "rect", x=0.5, y=0.5, width=95, height=95, fill="none", stroke="currentColor",
-            stroke_opacity=0.3,
-        ),
-        *_color_bar(largest, signed=not complex_),
-        width=166, height=96, viewBox="0 0 166 96", role="img",
-    )  # fmt: skip
     head = _head("SensedMatrix", f"{n:,} × {n:,}, {_kind(matrix)}, {matrix.dtype}")
-    small = element(
-        "p", note, class_="qs-soft", style="max-width:18em;font-size:11px;margin:.3em 0 0"
-    )
-    return _card(
-        repr(matrix),
-        element("div", head, _facts(pairs)),
-        element("div", picture, small, class_="qs-side"),
+    corner = element("div", _corner(matrix), class_="qs-side")
+    return _card(repr(matrix), element("div", head, _facts(pairs)), corner)
+
+
+def _corner(matrix: SensedMatrix) -> Markup:
+    """Return the first entries as a table."""
+    n, complex_ = int(matrix.shape[0]), matrix.dtype.kind == "c"
+    k = min(n, MOST_CORNER["complex" if complex_ else "real"])
+    unit = np.zeros((n, k), dtype=matrix.dtype)
+    unit[np.arange(k), np.arange(k)] = 1.0
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        entries = to_numpy(matrix.times(unit))[:k]
+    rows = [[str(i), *(_entry(value) for value in row)] for i, row in enumerate(entries)]
+    return table(
+        ["", *map(str, range(k))],
+        rows,
+        caption="entries" if k == n else f"entries of the first {k} rows and columns",
+        numeric=range(1, k + 1),
     )
 
 
-def _color_bar(largest: float, *, signed: bool) -> list[Markup]:
-    """Return the scale of a picture of a matrix, to its right."""
-    ramp = np.linspace(1.0, -1.0 if signed else 0.0, 33)[:, None]
-    ends = [(largest, 9.0), (-largest if signed else 0.0, 96.0)]
-    labels = [*ends, (0.0, 52.5)] if signed else ends
-    return [
-        element(
-            "image", href=signed_image(ramp, 1.0), x=104, width=9, height=96,
-            preserveAspectRatio="none",
-        ),
-        *(
-            element(
-                "text", number(value, 3), x=118, y=place, fill="currentColor", font_size=11,
-            )
-            for value, place in labels
-        ),
-    ]  # fmt: skip
+def _entry(value: Any) -> str:
+    """Return an entry for people."""
+    if not np.iscomplexobj(value):
+        return number(float(value), 3)
+    sign = "−" if value.imag < 0.0 else "+"
+    return f"{number(float(value.real), 3)} {sign} {number(abs(float(value.imag)), 3)}i"
 
 
 # --- measurements ----------------------------------------------------------------------------
@@ -323,46 +255,7 @@ def _tolerance(data: Measurements) -> str:
 
 
 def interval_html(found: Interval) -> Markup:
-    """The range as a bar, with the fits that were found."""
-    width, mid = 240.0, 12.0
-    known = [
-        x
-        for x in (found.lower, found.upper, found.lower_found, found.upper_found)
-        if math.isfinite(x)
-    ]
-    low, high = (min(known), max(known)) if known else (0.0, 0.0)
-    # What differs by rounding alone is a point.
-    room = max(0.24 * (high / 2 - low / 2), 1e-6 * max(abs(low), abs(high))) or 1.0
-    begin, end = low - room, high + room
-
-    def place(value: float) -> float:
-        if math.isinf(value):
-            return 0.0 if value < 0 else width
-        return width * (value / 2 - begin / 2) / (end / 2 - begin / 2)
-
-    left, right = place(found.lower), place(found.upper)
-    parts = [
-        element("line", x1=0, x2=width, y1=mid, y2=mid, stroke="currentColor", stroke_opacity=0.35),
-        element(
-            "rect", x=left, y=mid - 6, width=max(right - left, 2.0), height=12, rx=2, fill=BLUE,
-            fill_opacity=0.55,
-        ),
-    ]  # fmt: skip
-    for value in (found.lower_found, found.upper_found):
-        if math.isfinite(value):
-            x = place(value)
-            parts.append(element("line", x1=x, x2=x, y1=mid - 9, y2=mid + 9, stroke="currentColor"))
-    for value, tip in ((found.lower, -1), (found.upper, 1)):
-        if math.isinf(value):
-            x = 0.0 if tip < 0 else width
-            parts.append(
-                element("path", d=f"M{short(x)} {mid - 7}l{7 * tip} 7l{-7 * tip} 7z", fill=BLUE)
-            )
-    title = f"from {number(found.lower, 6)} to {number(found.upper, 6)}"
-    picture = element(
-        "svg", element("title", title), *parts, width=width + 16, height=24,
-        viewBox=f"-8 0 {short(width + 16)} 24", role="img",
-    )  # fmt: skip
+    """Return the range, what its ends rest on, and the fits that were found."""
     which = "positive semidefinite fits" if found.psd else "fits"
     pairs: list[tuple[str, object]] = []
     for name in ("lower", "upper"):
@@ -374,8 +267,7 @@ def interval_html(found: Interval) -> Markup:
     asked = name_of(found)
     head = _head("Interval", f"{asked} over all {which}")
     span = element("p", f"{number(found.lower, 6)} … {number(found.upper, 6)}", class_="qs-head")
-    side = element("div", picture, class_="qs-side")
-    return _card(repr(found), element("div", head, span, _facts(pairs)), side)
+    return _card(repr(found), element("div", head, span, _facts(pairs)))
 
 
 def _end(found: Interval, name: str) -> str:

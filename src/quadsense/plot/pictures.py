@@ -1,4 +1,4 @@
-"""The numbers behind every picture: what `plot` draws and what a report draws are the same.
+"""The numbers behind every picture.
 
 Large matrices and many rows are made small here, and each says how.
 """
