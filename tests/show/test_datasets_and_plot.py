@@ -60,7 +60,7 @@ def drawn_history(schedule):
 def test_history_is_drawn_with_the_bound_above_it():
     left, right = drawn_history("paper")
     assert np.all(right["log potential"] <= right["bound (Lemma 5.3 and 5.6)"] + 1e-9)
-    assert np.all(left["worst residual / delta"] <= left["implied by the bound"] + 1e-9)
+    assert np.all(left["worst residual / tolerance"] <= left["implied by the bound"] + 1e-9)
 
 
 def test_no_bound_is_drawn_for_another_schedule():
@@ -78,7 +78,7 @@ def test_the_bound_is_drawn_only_where_it_holds(scale):
         )
         figures.append(quadsense.plot.history(result))
     kept = {line.get_label(): line.get_ydata() for line in figures[0].axes[0].get_lines()}
-    assert np.all(kept["worst residual / delta"] <= kept["implied by the bound"] + 1e-9)
+    assert np.all(kept["worst residual / tolerance"] <= kept["implied by the bound"] + 1e-9)
     labels = [line.get_label() for line in figures[1].axes[0].get_lines()]
     assert "implied by the bound" not in labels
     mpl.pyplot.close("all")
