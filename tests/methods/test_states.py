@@ -79,7 +79,7 @@ def test_the_cases_reach_every_stage(taken_up):
         for name, what in (
             ("minimax", "'name': 'FAST'"),
             ("minimax careful", "'name': 'CAREFUL'"),
-            ("minimax many rows", "interior.growing"),
+            ("minimax many rows", "minimax.growing"),
             ("psd symmetric", "SymmetricState"),
             ("psd nearest", "NearestState"),
             ("psd projected", "ProjectedState"),

@@ -27,7 +27,7 @@ Real = npt.NDArray[np.float64]
 MOST_UNKNOWNS = 2000
 """Up to which a vector is moved: its cost is that of a step."""
 
-BY_ROWS = 3e7
+BY_ROWS = 1e7
 """Work up to which all rows are factored by reflections: weights may differ by more than a normal
 matrix can hold."""
 

@@ -19,12 +19,13 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.methods import COLD, Problem, Warm
+from quadsense.methods.balance import balanced
 from quadsense.methods.conic import finish
-from quadsense.methods.conic.finish import asking, of_equalities, polished
+from quadsense.methods.conic.finish import asking, of_equalities
 from quadsense.methods.conic.many import Many
 from quadsense.methods.conic.program import KernelProgram, prepare
 from quadsense.methods.conic.solve import is_inside
-from quadsense.methods.conic.start import Inside, balanced, start
+from quadsense.methods.conic.start import Inside, balanced_point, start
 from quadsense.methods.conic.steps import KernelState, advance, measured
 from quadsense.methods.steps import Stepped, own
 from quadsense.proofs.infeasible import user_dual
@@ -200,13 +201,14 @@ class Extremes:
         """What has been reached."""
         with np.errstate(all="ignore"):
             y = finish.dual(program, state.at)
-            if not program.psd:
-                y = self._alone(program, polished(program, y))
-            y = user_dual(self.data, y)
             A, X = finish.matrix(program, state.at)
             if A is None:
                 assert X is not None
                 A = X @ X.conj().T
+            if not program.psd:
+                y = balanced(program.given, program.question, y, A)
+                y = self._alone(program, y)
+            y = user_dual(self.data, y)
         dual = y if np.isfinite(y).all() else None
         if not np.isfinite(A).all():
             return Extreme(dual, None, None)
@@ -333,7 +335,7 @@ def begun(program: KernelProgram, begin: Inside | None) -> KernelState:
     """Return the kernel's first state, inside of the cone where that is known."""
     with np.errstate(over="ignore", under="ignore"):
         at = start(program, None if begin is None else begin.A)
-        at = at if begin is None else balanced(program, at, begin)
+        at = at if begin is None else balanced_point(program, at, begin)
         return measured(program, at, 0)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -21,17 +23,30 @@ from quadsense.vocabulary import Claim, because
 
 
 class ConicProgram:
-    """The problem, its question in one scale, and the ends of the rows that ask."""
+    """The problem, its question in one scale, and the intervals of the rows that ask.
+
+    `known` is what the last state comes to: it is asked for several times.
+    """
 
     ends: Intervals
 
     def __init__(self, problem: Problem, inner: KernelProgram) -> None:
         self.problem, self.inner = problem, inner
+        self.known: tuple[steps.KernelState, dict[str, Any]] | None = None
         ends, index = problem.ends.opened(), inner.index
         if index.size < problem.m:
             ends = ends.only(index)
         there = waits(inner.ends)
         self.ends = ends.each(inner.F.beside) if there else ends
+
+    def found(self, state: steps.KernelState, what: str, compute: Callable[[], Any]) -> Any:
+        """Return what a state comes to, computed once."""
+        if self.known is None or self.known[0] is not state:
+            self.known = state, {}
+        kept = self.known[1]
+        if what not in kept:
+            kept[what] = compute()
+        return kept[what]
 
 
 @dataclass(frozen=True)
@@ -85,6 +100,10 @@ class Conic(ConicTraits, Stepped):
 
         In it the equalities hold to rounding: that may have moved others out of their intervals.
         """
+        how: Ended | None = program.found(inner, "end", lambda: self._how_ended(program, inner))
+        return how
+
+    def _how_ended(self, program: ConicProgram, inner: steps.KernelState) -> Ended | None:
         gap = program.problem.options.gap
         how = ended(program.inner, inner, gap)
         if how != "solved" or inner.stuck or inner.idle >= steps.IDLE:
@@ -111,13 +130,18 @@ class Conic(ConicTraits, Stepped):
 
     def dual(self, program: ConicProgram, state: ConicState) -> Vector | None:
         """y of the question."""
+        inner = state.inner
+        y: Vector | None = program.found(inner, "dual", lambda: self._dual(program, inner))
+        return y
+
+    def _dual(self, program: ConicProgram, inner: steps.KernelState) -> Vector | None:
         with LENIENT():
-            y = finish.dual(program.inner, state.inner.at)
-            A, X = finish.matrix(program.inner, state.inner.at)
+            y = finish.dual(program.inner, inner.at)
+            A, X = finish.matrix(program.inner, inner.at)
             if A is None:
                 assert X is not None
                 A = X @ X.conj().T
-            loss = UNNOTICED * program.problem.options.gap * abs(state.inner.value)
+            loss = UNNOTICED * program.problem.options.gap * abs(inner.value)
             enough = loss * program.inner.cost
             y = balanced(program.inner.given, program.inner.question, y, A, enough)
         return y if np.isfinite(y).all() else None

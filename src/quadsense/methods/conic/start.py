@@ -14,7 +14,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Array
 from quadsense.methods.conic.direction import KernelPoint, plain_coordinates
 from quadsense.methods.conic.program import KernelProgram, Mask
-from quadsense.methods.conic.system import KernelSystem
+from quadsense.methods.conic.system import ROUGH, KernelSystem
 from quadsense.methods.psd.maps import cholesky, forward
 
 LARGE = 3.0
@@ -105,7 +105,7 @@ def _least_squares(program: KernelProgram) -> tuple[Array, Vector]:
     E = np.where(program.equal, 0.0, width / float(np.max(width, initial=1e-6)))
     weights = 1.0 / np.where(program.equal, 1.0, E)
     try:
-        system = KernelSystem(plain_coordinates(program, weights), E, program.equal)
+        system = KernelSystem(plain_coordinates(program, weights), E, program.equal, ROUGH, True)
         fit, y = system.solve(zero, middle)[0], system.solve(-program.C, nothing)[1]
     except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
         return zero, nothing
@@ -208,7 +208,7 @@ class Inside:
     W: Array
 
 
-def balanced(program: KernelProgram, at: KernelPoint, begin: Inside) -> KernelPoint:
+def balanced_point(program: KernelProgram, at: KernelPoint, begin: Inside) -> KernelPoint:
     """The point with multipliers that satisfy ``C + F*(y) = S``, S positive definite.
 
     Along d, far enough that S is well inside; without, the kernel may never come to such a y where
