@@ -89,7 +89,7 @@ def test_the_cases_reach_every_stage(taken_up):
             ("least_squares", "'name': 'DESCENT'"),
             ("least_squares ends", "'name': 'SPLITTING'"),
             ("least_squares no cone", "'name': 'DIRECT'"),
-            ("least_squares misses", "least_squares.misses"),
+            ("least_squares misses", "MissesState"),
         ):
             assert what in kinds[f"{name} {kind}"], name
 

@@ -21,6 +21,7 @@ from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_lower, least_eigenvalue, singular, solve_lower
 from quadsense.core.intervals import Array
 from quadsense.device import fetched, numbers
+from quadsense.methods.conic.boundary import reach
 from quadsense.methods.conic.coordinates import (
     KernelCoordinates,
     PlainCoordinates,
@@ -423,20 +424,14 @@ class Newton:
     def lengths(self, step: KernelDirection) -> tuple[float, float]:
         """Return how far the primal and the dual part may go."""
         program, at = self.program, self.at
-        shares = [_share(at.slacks, step.slacks), _share(self.duals, step.duals)]
+        lengths = [reach(at.slacks, step.slacks), reach(self.duals, step.duals)]
         if self.sold:
             bought = np.where(program.priced, at.bought, 1.0)
-            shares += [_share(bought, step.bought), _share(at.left, step.left)]
+            lengths += [reach(bought, step.bought), reach(at.left, step.left)]
         if self.cone is not None:
             assert step.S is not None
-            shares += [self.cone.share(step.A), self.cone.share(step.S)]
-        longest = [-1.0 / least if least < 0.0 else np.inf for least in numbers(*shares)]
+            lengths += [reach(1.0, self.cone.share(step.A)), reach(1.0, self.cone.share(step.S))]
         if program.common:
-            longest += [-at.t / step.t if step.t < 0.0 else np.inf]
-            longest += [-at.t_dual / step.t_dual if step.t_dual < 0.0 else np.inf]
+            lengths += [reach(at.t, step.t), reach(at.t_dual, step.t_dual)]
+        longest = numbers(*lengths)
         return min(longest[::2]), min(longest[1::2])
-
-
-def _share(values: Vector, change: Vector) -> Any:
-    """Return the share of `values`, above 0, that a change takes most of; 0 if it takes none."""
-    return np.min(change / values, initial=0.0)

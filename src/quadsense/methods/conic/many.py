@@ -18,6 +18,7 @@ from quadsense.core import packed
 from quadsense.core.intervals import Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.conic.boundary import reach
 from quadsense.system.watch import look
 
 FEW_UNKNOWNS, FEW_ENTRIES = 60, 2**17
@@ -214,9 +215,9 @@ class _Stacked:
 
     def _lengths(self, step: tuple[Stack, Stack, Stack]) -> tuple[Stack, Stack]:
         """How far slacks and multipliers stay positive, (k, 1, 1) each, and 1 at most."""
-        found = []
-        for now, change in ((self.slack, step[1]), (self.dual, step[2])):
-            shrinks = self.there & (change < 0.0)
-            ratios = np.where(shrinks, -now / np.where(shrinks, change, 1.0), 1.0)
-            found.append(np.minimum(1.0, np.min(ratios, axis=(1, 2)))[:, None, None])
-        return found[0], found[1]
+        pairs = (self.slack, step[1]), (self.dual, step[2])
+        primal, dual = (
+            np.minimum(1.0, reach(now, np.where(self.there, change, 0.0), axis=(1, 2)))
+            for now, change in pairs
+        )
+        return primal[:, None, None], dual[:, None, None]

@@ -9,28 +9,277 @@ a mu it is, as it is ``mu A^-1`` there.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from quadsense.arrays import Vector
-from quadsense.core.intervals import UNIT
-from quadsense.device import chosen, numbers, scalar
-from quadsense.methods.least_squares.bounds import SquaresVerdict
-from quadsense.methods.least_squares.misses import (
-    SHARE,
-    MissesProgram,
-    MissesState,
-    prepare,
-    step_flops,
+from quadsense.arrays import Vector, to_numpy
+from quadsense.core import packed
+from quadsense.core.cholesky import (
+    add_to_diagonal,
+    factor_upper,
+    solve_definite,
+    solve_upper,
 )
-from quadsense.methods.least_squares.program import Rows
-from quadsense.methods.least_squares.system import newton
+from quadsense.core.intervals import UNIT, Array, Intervals
+from quadsense.core.records import cached_property
+from quadsense.device import chosen, numbers, scalar, waits
+from quadsense.measurements.sensing import Sensing
+from quadsense.methods.base import Problem
+from quadsense.methods.conic.boundary import reach
+from quadsense.methods.least_squares.bounds import SquaresVerdict
+from quadsense.methods.least_squares.program import Rows, power_of_four
 from quadsense.system.watch import look
 
-Array = npt.NDArray[Any]
+FINE = 1e-7
+"""Relative gap that is aimed at where a step costs little."""
+
+LITTLE = 2e9
+"""Operations of twenty steps that are little, a tenth of a second."""
+
+SAMPLED = 6
+"""Rows per unknown from which on some of them make the beginning."""
+
+SHARE = 8
+"""Rows over those of the sample."""
+
+BEGINNING = 0.3
+"""Relative gap that the sample is solved to: what it leaves out weighs as much."""
+
+
+@dataclass(frozen=True)
+class MissesProgram:
+    """Intervals, readings and A of the size of 1.
+
+    Attributes
+    ----------
+    problem : Problem
+    F : Sensing
+    ends : Intervals
+        Those of the problem, where the rows live.
+    lo, hi, w : ndarray of shape (m,)
+    scale, weight : float
+        What readings, and A, and what weights were divided by.
+    gap, asked : float
+        Relative distance of cost and bound that is aimed at, and the one that was asked for.
+    sample : MissesProgram or None
+        Some of the rows, where there are enough that it pays to begin with these.
+    """
+
+    problem: Problem
+    F: Sensing
+    ends: Intervals
+    lo: Vector
+    hi: Vector
+    w: Vector
+    scale: float
+    weight: float
+    gap: float
+    asked: float
+    sample: MissesProgram | None = None
+
+    @property
+    def n(self) -> int:
+        """Order of A."""
+        return self.F.n
+
+    def misses(self, v: Vector, room: float = 0.0) -> Vector:
+        """By how much readings are above their intervals, negative below, 0 inside.
+
+        Of intervals that are narrower by a share `room`, on either side, of their half-widths.
+        """
+        lo, hi = self.lo, self.hi
+        if room:
+            inside = room * self.half
+            lo, hi = lo + inside, hi - inside
+        return np.maximum(v - hi, 0.0) - np.maximum(lo - v, 0.0)
+
+    @cached_property
+    def eye(self) -> Array:
+        """The identity."""
+        return self.F.beside(np.eye(self.n))
+
+    @cached_property
+    def half(self) -> Vector:
+        """Half-widths, 1 at most."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.minimum(0.5 * (self.hi - self.lo), 1.0)
+
+    @cached_property
+    def even(self) -> tuple[Vector, Array] | None:
+        """Some ``y > 0`` and Z with ``Z* F*(y) Z = I``; None where no such y is permitted."""
+        y = self.w * np.isfinite(self.hi)
+        E = self.F.adjoint(y)
+        values, V = np.linalg.eigh(E)
+        if not values[0] > 1e-9 * values[-1]:
+            return None
+        return y, V / np.sqrt(values)
+
+    @cached_property
+    def rest(self) -> float:
+        """What A = 0 costs."""
+        return float(self.w @ self.misses(np.zeros_like(self.w)) ** 2)
+
+
+@dataclass(frozen=True)
+class MissesState:
+    """Where the iteration stands.
+
+    Attributes
+    ----------
+    A : ndarray of shape (n, n)
+        Positive definite.
+    values : ndarray of shape (m,)
+        ``F(A)``.
+    cost, mu : float
+    lower : float
+        The best bound so far: the cost less ``<F*(y), A>`` of a point whose ``F*(y)`` was positive
+        semidefinite.
+    y : ndarray of shape (m,) or None
+        The vector that gives it.
+    sampled : bool
+        Whether the rows are those of the sample still.
+    gradients : int
+        Conjugate gradients of the last step.
+    room : float
+        By how much narrower intervals are aimed at, once it seems that all can be met.
+    verdict : SquaresVerdict
+    iteration : int
+    left, marked : float, int
+        The distance of cost and bound when it last fell, and when that was.
+    max_ratio : float
+    """
+
+    A: Array
+    values: Vector
+    cost: float
+    mu: float
+    lower: float = 0.0
+    y: Vector | None = None
+    sampled: bool = False
+    gradients: int = 0
+    room: float = 0.0
+    verdict: SquaresVerdict = SquaresVerdict.OPEN
+    iteration: int = 0
+    left: float = np.inf
+    marked: int = 0
+    max_ratio: float = np.inf
+
+
+def prepare(problem: Problem) -> MissesProgram | None:
+    """The program; None where the question is another, or has constraints."""
+    question = problem.question
+    if question is None or question.rows != "slack_squares" or not question.psd:
+        return None
+    live = (to_numpy(problem.rows.nonzero) > 0.0) & (question.weights > 0.0)
+    if question.hard.any() or question.alpha or np.any(np.asarray(question.C) != 0.0):
+        return None
+    ends = np.concatenate([question.lo[live], question.hi[live]])
+    ends = np.abs(ends[np.isfinite(ends)])
+    if not ends.any() or not np.isfinite(question.weights).all():
+        return None
+    scale = power_of_four(float(np.median(ends[ends > 0.0])))
+    w = np.where(live, question.weights, 0.0)
+    weight = power_of_four(float(w.max()))
+    F = problem.rows.at_work()
+    there = problem.ends.each(F.beside) if F.waits else problem.ends
+    asked = gap = float(getattr(problem.options, "gap", 0.01))
+    if 20.0 * (step_flops(F) + min(system_flops(F, 0.5 * F.m))) <= LITTLE:
+        gap = min(gap, FINE)
+    lo, hi = np.where(live, question.lo, -np.inf), np.where(live, question.hi, np.inf)
+    lo, hi, w = map(F.beside, (lo / scale, hi / scale, w / weight))
+    sample = None
+    if F.m >= SAMPLED * F.unknowns:
+        some = np.random.default_rng(problem.seed).choice(F.m, F.m // SHARE, replace=False)
+        some.sort()
+        sample = MissesProgram(
+            problem, F.only(some), there, lo[some], hi[some], w[some], scale, weight, BEGINNING,
+            BEGINNING,
+        )  # fmt: skip
+    return MissesProgram(problem, F, there, lo, hi, w, scale, weight, 0.9 * gap, asked, sample)
+
+
+def step_flops(F: Sensing) -> float:
+    """About what a step costs at least."""
+    return (4.0 if F.is_complex else 1.0) * (4.0 * F.raw.m * F.n**2 + 20.0 * float(F.n) ** 3)
+
+
+INEXACT = 0.2
+"""Relative residual of conjugate gradients."""
+
+GRADIENTS = 300
+"""Conjugate gradients of a step at most: then the step is what they have found."""
+
+LOOKS = 5
+"""Conjugate gradients on a device between two looks at their residual."""
+
+FEWEST, GROWTH = 10.0, 1.5
+"""Conjugate gradients expected: `GROWTH` times those of the last step, at least `FEWEST`."""
+
+
+def system_flops(F: Sensing, k: float) -> tuple[float, float]:
+    """What a factorisation costs with k rows missed: by their inner products, or packed."""
+    n, size = float(F.n), float(F.unknowns)
+    weight = 4.0 if F.is_complex else 1.0
+    return weight * k * k * n + k**3 / 3.0, k * size * size + size**3 / 3.0
+
+
+def newton(
+    F: Sensing, rows: Rows, weights: Vector, L: Array, R: Array, gradients: int
+) -> tuple[Array, int]:
+    """D of ``D + sum_i weights_i <p_i p_i*, D> p_i p_i* = R`` with ``p_i = L* v_i``.
+
+    By the rows' inner products where they are few, on packed matrices where these are small, else
+    by conjugate gradients, if not much more of them are to be expected than in the last step.
+    How many there were, or would be as it seems, comes along.
+    """
+    if rows.size == 0:
+        return R, gradients
+    n, size = L.shape[0], F.unknowns
+    few, small = system_flops(F, float(rows.size))
+    expected = max(FEWEST, GROWTH * gradients)
+    chosen = F.only(rows)
+    product = (4.0 if F.is_complex else 1.0) * 4.0 * rows.size * n * n
+    if not F.rank_one or min(few, small) > expected * product:
+        return _by_gradients(chosen, weights, L, R)
+    held = chosen.rows()
+    held = held if waits(L) else to_numpy(held)
+    P = (held * np.sqrt(np.sqrt(weights))[:, None]) @ L.conj()
+    look(min(few, small))
+    if few <= small:
+        K = np.abs(P @ P.conj().T) ** 2
+        add_to_diagonal(K, 1.0)
+        right = np.sum(P.conj() @ R * P, axis=1).real
+        c = solve_definite(K, right)
+        return R - (P * c[:, None]).T @ P.conj(), gradients
+    M = packed.normal_matrix([P[i : i + 1024] for i in range(0, len(P), 1024)], size, float)
+    add_to_diagonal(M, 1.0)
+    U, info = factor_upper(M)
+    if info != 0:
+        return _by_gradients(chosen, weights, L, R)
+    return packed.unpack(solve_upper(U, packed.pack(R)), n, L.dtype), gradients
+
+
+def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> tuple[Array, int]:
+    """The same, roughly, and in how many steps."""
+    adjoint = L.conj().T
+    D, left = np.zeros_like(R + 0.0 * L), R + 0.0 * L
+    looks = LOOKS if waits(L) else 1
+    direction, size = left, scalar(np.vdot(left, left).real)
+    enough = max(INEXACT**2 * size, UNIT**2)
+    for count in range(GRADIENTS):
+        if count % looks == 0 and size <= enough:
+            break
+        look()
+        image = F.forward(L @ direction @ adjoint)
+        curved = direction + adjoint @ F.adjoint(weights * image) @ L
+        t = size / scalar(np.vdot(direction, curved).real)
+        D, left = D + t * direction, left - t * curved
+        size, last = scalar(np.vdot(left, left).real), size
+        direction = left + (size / last) * direction
+    return D, count
+
 
 FALL = 0.1
 """mu over the last one: 0.05 to 0.15 took the same time, less more steps each."""
@@ -53,6 +302,9 @@ SMALL = 1e-8
 
 ROOM = 1e-6
 """Share of half-widths by which intervals are then made narrower, so that they are met within."""
+
+LONGEST, BACKOFF = 4.0, 0.98
+"""Newton steps along a direction at most, and share of the way to the boundary of the cone."""
 
 SEARCH = 14
 """Halvings of the exact line search."""
@@ -251,9 +503,8 @@ def _longest(
         pull = 2.0 * program.w * program.misses(state.values + t * along, state.room)
         return scalar(pull @ along) / mu - scalar(np.sum(eigenvalues / (1.0 + t * eigenvalues)))
 
-    least = float(eigenvalues[0])
     low: Any = 0.0
-    high: Any = min(4.0, 0.98 / -least) if least < 0.0 else 4.0
+    high: Any = min(LONGEST, BACKOFF * float(reach(1.0, eigenvalues)))
     if slope(high) <= 0.0:
         return high
     for _ in range(SEARCH):
@@ -261,15 +512,3 @@ def _longest(
         above = slope(middle) > 0.0
         low, high = chosen(above, low, middle), chosen(above, middle, high)
     return 0.5 * (low + high)
-
-
-__all__ = [
-    "MissesProgram",
-    "MissesState",
-    "advance",
-    "dual",
-    "prepare",
-    "root_of",
-    "start",
-    "tightened",
-]

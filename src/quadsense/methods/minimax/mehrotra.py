@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.core.packed import Array, Vector
-from quadsense.device import numbers, scalar
+from quadsense.device import numbers
+from quadsense.methods.conic.boundary import reach
 from quadsense.methods.minimax.coordinates import MinimaxCoordinates
 
 Mask = npt.NDArray[np.bool_]
@@ -123,20 +124,6 @@ def slacks_of(sides: Mask, z: Vector, level: float) -> Vector:
     return np.where(sides, level + SIGNS * z, 1.0)
 
 
-def longest(values: Vector, change: Vector) -> float:
-    """Largest step at most 1 that keeps the values nonnegative."""
-    return min(1.0, float(_reach(values, change)))
-
-
-def _reach(values: Vector, change: Vector) -> Any:
-    """Largest step that keeps the values nonnegative, where they are."""
-    falling = change < 0.0
-    # Where the quotient overflows the step is not limited.
-    with np.errstate(over="ignore"):
-        lengths = np.where(falling, -values / np.where(falling, change, -1.0), np.inf)
-    return scalar(np.min(lengths, initial=np.inf))
-
-
 def newton(
     system: MinimaxSystem,
     at: MinimaxPoint,
@@ -156,13 +143,13 @@ def newton(
     moved = np.where(at.sides, dt + SIGNS * system.coordinates.forward(dx), 0.0)
     change = wanted - at.duals * moved / at.slacks - at.duals
     # At once, so that a device is waited for once.
-    dt, *reach = numbers(dt, _reach(at.slacks, moved), _reach(at.duals, change))
-    primal, dual = (min(1.0, each) for each in reach)
+    dt, *lengths = numbers(dt, reach(at.slacks, moved), reach(at.duals, change))
+    primal, dual = (min(1.0, each) for each in lengths)
     floor = 0.0
     if at.floor > 0.0:
         floor = push - at.floor * dt / at.level - at.floor
-        primal = min(primal, -at.level / dt if dt < 0.0 else 1.0)
-        dual = min(dual, -at.floor / floor if floor < 0.0 else 1.0)
+        primal = min(primal, float(reach(at.level, dt)))
+        dual = min(dual, float(reach(at.floor, floor)))
     if at.far is not None:  # what holds x back ties the multipliers to it
         primal = dual = min(primal, dual)
     step = MinimaxDirection(dx, dt, moved, change, floor, primal, dual, count, left)
