@@ -7,7 +7,7 @@ import numpy as np
 
 import quadsense
 from quadsense import datasets
-from quadsense.system.interrupts import Interrupted
+from quadsense.system.watch import Interrupted
 
 
 def _noisy():

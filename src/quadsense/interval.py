@@ -186,7 +186,7 @@ def _ranged(data: Measurements, C: Any, gap: Real, limits: Limits, **asked: Any)
     """Return the ranges of all that C asks for; `asked` as in `ranges.ranges`."""
     from quadsense.measurements.frame import columns_of
     from quadsense.ranges.ranges import ranges
-    from quadsense.system.interrupts import Interrupted
+    from quadsense.system.watch import Interrupted
     from quadsense.typing import is_number
 
     if not (is_number(gap) and gap > 0):

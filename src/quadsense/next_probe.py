@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Vector, as_numbers, available_memory, to_numpy
 from quadsense.core import packed
-from quadsense.core.pseudoinverse import pseudoinverse
+from quadsense.core.cholesky import pseudoinverse
 from quadsense.interval import fit_or_proof
 from quadsense.measurements import Measurements
 from quadsense.measurements.frame import columns_of, dense_in, framed

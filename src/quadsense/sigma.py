@@ -9,7 +9,7 @@ import numpy as np
 
 from quadsense.arrays import Vector, available_memory, to_numpy
 from quadsense.core import packed
-from quadsense.core.pseudoinverse import pseudoinverse
+from quadsense.core.cholesky import pseudoinverse
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_weights

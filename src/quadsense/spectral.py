@@ -29,9 +29,8 @@ from quadsense.result.facts import Determined, Facts, Row
 from quadsense.result.result import Result
 from quadsense.run.loop import Intermediate, run
 from quadsense.run.recorder import to_history
-from quadsense.system.interrupts import Interrupted
 from quadsense.system.threads import with_one_blas_thread
-from quadsense.system.watch import Watch
+from quadsense.system.watch import Interrupted, Watch
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number
 from quadsense.vocabulary import Status, to_reason
 

@@ -30,7 +30,7 @@ from quadsense.core.cholesky import (
 )
 from quadsense.core.progress import looked
 from quadsense.device import DeviceArray
-from quadsense.device.products import adjoint_upper, column_blocks, mirrored
+from quadsense.device.algebra import adjoint_upper, column_blocks, mirrored
 from quadsense.proofs.definite import cholesky, factorisation_error, first_shift
 
 

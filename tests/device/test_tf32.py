@@ -13,7 +13,7 @@ import quadsense
 from quadsense import Measurements
 from quadsense.arrays import to_numpy
 from quadsense.cli import cli
-from quadsense.device import products as tensor_products
+from quadsense.device import algebra as tensor_products
 from quadsense.methods import METHODS
 from quadsense.query.plan import shape_of
 

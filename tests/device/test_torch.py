@@ -507,7 +507,7 @@ def test_an_eigenvalue_bound_holds_whatever_the_device_guesses(complex_, off, mo
 @pytest.mark.parametrize("complex_", [False, True])
 @pytest.mark.parametrize("narrow", [False, True])
 def test_the_gpu_of_a_worker_does_its_products(complex_, narrow, rng, monkeypatch):
-    from quadsense.measurements import on_worker
+    from quadsense.measurements import shards as on_worker
     from quadsense.measurements.parted import squared, survey
     from quadsense.measurements.tensors import Tensors
 

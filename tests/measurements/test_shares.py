@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from helpers import sampled
 
-from quadsense.measurements import on_worker, shares
+from quadsense.measurements import cluster as shares
+from quadsense.measurements import shards as on_worker
 
 
 def cluster(rng):

@@ -11,7 +11,7 @@ import quadsense
 from quadsense.measurements.derived import squares
 from quadsense.measurements.sensing import Sensing
 from quadsense.probes import masked_fft
-from quadsense.probes.fourier_error import transform_error
+from quadsense.probes.transforms import transform_error
 
 SHAPES = [(5,), (8,), (127,), (4, 3), (3, 4, 2), (1, 6), (1,)]
 

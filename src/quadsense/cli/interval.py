@@ -13,7 +13,7 @@ from quadsense import files
 from quadsense.cli import question
 from quadsense.cli.shared import EXIT, echo_json, to_rank, to_trace
 from quadsense.ranges.ranges import Interval, NothingFits
-from quadsense.system.interrupts import Interrupted
+from quadsense.system.watch import Interrupted
 from quadsense.view import text as view
 from quadsense.view.fields import range_fields
 from quadsense.vocabulary import Status

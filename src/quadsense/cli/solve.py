@@ -18,7 +18,7 @@ from quadsense.cli.shared import (
     check_outputs,
     echo_json,
 )
-from quadsense.system.interrupts import Interrupted
+from quadsense.system.watch import Interrupted
 from quadsense.view import text as view
 from quadsense.view.fields import result_fields
 from quadsense.vocabulary import Status

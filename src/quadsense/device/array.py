@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from quadsense.arrays import placed
 
 Tensor = Any
 """A torch tensor; torch is imported by those who make them."""
@@ -420,3 +423,138 @@ def _in_place(name: str, method: str, named: Any, target: Any, *others: Any) -> 
 
 def _memory(tensor: Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
+
+
+def _matmul(a: Any, b: Any) -> DeviceArray:
+    left, right = both(a, b)
+    return DeviceArray(left @ right if left.ndim and right.ndim else left * right)
+
+
+def _elementwise(name: str) -> Callable[..., DeviceArray]:
+    """A function of one or two operands that torch has under this name."""
+
+    def apply(*operands: Any) -> DeviceArray:
+        torch, tensor = torch_module(), first(*operands)
+        return DeviceArray(getattr(torch, name)(*(beside(each, tensor) for each in operands)))
+
+    return apply
+
+
+def _operands(name: str) -> Callable[..., DeviceArray]:
+    """The same where torch wants tensors only, of one type."""
+
+    def apply(a: Any, b: Any) -> DeviceArray:
+        left, right = both(a, b)
+        return DeviceArray(getattr(torch_module(), name)(left, right))
+
+    return apply
+
+
+def _reciprocal_of(power: Callable[..., DeviceArray]) -> Callable[..., DeviceArray]:
+    """Powers: torch has no whole numbers to negative ones, and squares are quicker as products."""
+
+    def apply(a: Any, b: Any) -> DeviceArray:
+        if isinstance(b, int | float) and b == 2:
+            return DeviceArray(a.tensor * a.tensor)
+        return power(a, b)
+
+    return apply
+
+
+def _vecdot(a: Any, b: Any) -> DeviceArray:
+    left, right = both(a, b)
+    return DeviceArray(torch_module().linalg.vecdot(left, right, dim=-1))
+
+
+# Those of two arrays give no warnings, as with `errstate`.
+UFUNCS |= {
+    "add": _elementwise("add"),
+    "subtract": _operands("subtract"),
+    "multiply": _elementwise("mul"),
+    "divide": _operands("true_divide"),
+    "power": _reciprocal_of(_operands("pow")),
+    "matmul": _matmul,
+    "vecdot": _vecdot,
+    "negative": _elementwise("neg"),
+    "positive": lambda a: a,
+    "absolute": _elementwise("abs"),
+    "fabs": _elementwise("abs"),
+    "sqrt": _elementwise("sqrt"),
+    "square": _elementwise("square"),
+    "exp": _elementwise("exp"),
+    "log": _elementwise("log"),
+    "sign": _elementwise("sign"),
+    "conjugate": lambda a: a.conj(),
+    "isfinite": _elementwise("isfinite"),
+    "isnan": _elementwise("isnan"),
+    "maximum": _operands("maximum"),
+    "minimum": _operands("minimum"),
+    "less": _operands("less"),
+    "less_equal": _operands("less_equal"),
+    "greater": _operands("greater"),
+    "greater_equal": _operands("greater_equal"),
+    "equal": _operands("eq"),
+    "not_equal": _operands("ne"),
+    "logical_and": _operands("logical_and"),
+    "logical_or": _operands("logical_or"),
+    "logical_not": _elementwise("logical_not"),
+    "bitwise_and": _operands("bitwise_and"),
+    "bitwise_or": _operands("bitwise_or"),
+    "bitwise_xor": _operands("bitwise_xor"),
+    "invert": _elementwise("bitwise_not"),
+    "copysign": _operands("copysign"),
+    "hypot": _operands("hypot"),
+    "clip": lambda a, low, high: FUNCTIONS[np.clip](a, low, high),
+}
+
+
+def numbers(*values: Any) -> tuple[float, ...]:
+    """Numbers of no dimension as Python's: those on a device come over together."""
+    there = [value.tensor for value in values if isinstance(value, DeviceArray)]
+    if not there:
+        return tuple(map(float, values))
+    torch = torch_module()
+    came = iter(torch.stack([each.real.to(torch.float64) for each in there]).tolist())
+    return tuple(next(came) if isinstance(value, DeviceArray) else float(value) for value in values)
+
+
+def waits(value: Any) -> bool:
+    """Return whether a look at a number of this array waits for a device."""
+    return isinstance(value, DeviceArray)
+
+
+def tensor_of(value: Any) -> Tensor | None:
+    """Return the tensor of an array on a device, None of anything else."""
+    return value.tensor if isinstance(value, DeviceArray) else None
+
+
+def fetched(record: Any) -> dict[str, Any]:
+    """Return copies on the host of the fields of a dataclass that are on a device."""
+    held = {each.name: getattr(record, each.name) for each in fields(record)}
+    return {
+        name: np.asarray(value) for name, value in held.items() if isinstance(value, DeviceArray)
+    }
+
+
+def put(values: npt.NDArray[Any], other: Any) -> Any:
+    """Return an array of NumPy's where another one is, and as that is."""
+    return on_device(values, other) if isinstance(other, DeviceArray) else placed(values, other)
+
+
+def scalar(value: Any) -> Any:
+    """A number of no dimension: Python's own of NumPy's; one on a device is left there."""
+    return value if isinstance(value, DeviceArray) else float(value)
+
+
+def chosen(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where a condition holds, else `b`: numbers, of which none on a device is waited for."""
+    return (
+        np.where(condition, a, b) if isinstance(condition, DeviceArray) else a if condition else b
+    )
+
+
+def inverse(a: Any) -> Any:
+    """Return ``np.linalg.inv``; on a device a singular matrix is not reported."""
+    if not isinstance(a, DeviceArray):
+        return np.linalg.inv(a)
+    return DeviceArray(torch_module().linalg.inv_ex(a.tensor).inverse)

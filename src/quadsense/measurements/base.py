@@ -30,9 +30,8 @@ from quadsense.core.intervals import EXACTNESS, KIND_EXACTNESS, Intervals
 from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.dense import NotFinite
-from quadsense.measurements.gram import ExplicitGram, Gram
+from quadsense.measurements.gram import ExplicitGram, Gram, Rank, find_rank
 from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.rank import Rank, find_rank
 from quadsense.measurements.readings import Readings, interpreted
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.storage import (

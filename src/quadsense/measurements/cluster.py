@@ -1,18 +1,29 @@
-"""Rows on the workers of a Dask cluster: what is done with a part is done where it is held."""
+"""Rows on the workers of a Dask cluster: what is done with a part is done where it is held.
+
+One task takes those parts that one thread of the worker which holds them has to do. One task per
+part would cost as many times what Dask takes for a task, and leave to Dask's guesses which worker
+does it: a part that is sent to another takes longer than its product.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import time
 import uuid
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core import packed
-from quadsense.measurements.crew import Crew
 from quadsense.measurements.disk import OnDisk
-from quadsense.measurements.on_worker import (
+from quadsense.measurements.parted import Parted, Work, normal_of
+from quadsense.measurements.probes import Probes
+from quadsense.measurements.shards import (
+    Shards,
     cut,
     joined,
     moduli,
@@ -22,10 +33,240 @@ from quadsense.measurements.on_worker import (
     sums_of_share,
     surveyed,
 )
-from quadsense.measurements.parted import Parted, Work, normal_of
-from quadsense.measurements.probes import Probes
-from quadsense.measurements.shards import Shards
-from quadsense.measurements.shares import moves, shared_out
+from quadsense.system.watch import Stop, look
+
+POLL = 0.1
+"""Seconds between two looks at limits and signals."""
+
+QUIET = 10.0
+"""Seconds after which somebody who waits is told that there is no worker."""
+
+ATTEMPTS = 4
+"""How often work is handed out that takes its workers down with it: each time Dask itself tries
+``distributed.scheduler.allowed-failures`` times more."""
+
+GONE = (concurrent.futures.CancelledError, asyncio.CancelledError)
+
+
+class Lost(Exception):
+    """What was asked for is no more: to be asked for again."""
+
+
+class Crew:
+    """The workers that a client has.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+
+    def __init__(self, client: Any) -> None:
+        if client.asynchronous:
+            raise ValueError("the client is asynchronous: give one made with asynchronous=False")
+        if client.status in ("closing", "closed"):
+            raise ValueError("the client is closed: give one that is connected to its scheduler")
+        self.client = client
+        self.address = client.scheduler.address if client.scheduler is not None else "?"
+
+    def results(self, ask: Callable[[], Any]) -> Any:
+        """What the futures that `ask` makes come to; it is called again where these are lost.
+
+        Raises
+        ------
+        ConnectionError
+            Where the scheduler is lost, or some work takes down every worker that has it.
+        """
+        from distributed.scheduler import KilledWorker
+
+        for attempt in range(ATTEMPTS):
+            self._connect()
+            try:
+                return self._gathered(ask())
+            except KilledWorker as error:
+                if attempt == ATTEMPTS - 1:
+                    raise ConnectionError(
+                        f"every worker that was given this work was lost ({error}): it may take "
+                        "more memory than a worker has"
+                    ) from error
+            except Stop:
+                raise
+            except (Lost, *GONE):
+                pass
+            except Exception:  # of whatever kind, where the client lost its scheduler
+                if self.client.status == "running":
+                    raise
+        raise ConnectionError(
+            f"the cluster of {self.address} lost the same work {ATTEMPTS} times: it is restarted "
+            "again and again"
+        )
+
+    def _gathered(self, futures: Any) -> Any:
+        """Results of these, with an eye on limits and signals meanwhile."""
+        client = self.client
+
+        async def gather() -> Any:
+            return await client.gather(futures, asynchronous=True)
+
+        return self._on_loop(gather())
+
+    def _on_loop(self, coroutine: Any) -> Any:
+        """What a coroutine of the client's comes to."""
+        from distributed.comm import CommClosedError
+
+        coming = asyncio.run_coroutine_threadsafe(coroutine, self.client.loop.asyncio_loop)
+        try:
+            return self._waited(coming)
+        except CommClosedError as error:
+            raise Lost from error
+        finally:
+            coming.cancel()
+
+    def _waited(self, coming: Any) -> Any:
+        begin, told = time.monotonic(), 0.0
+        while not coming.done():
+            concurrent.futures.wait([coming], POLL)
+            now = time.monotonic()
+            look()
+            if now - begin > told + QUIET:
+                told = now - begin if not told else float("inf")
+                self._say_whether_none_is_there(now - begin)
+        return coming.result()
+
+    def _say_whether_none_is_there(self, seconds: float) -> None:
+        client = self.client
+        try:
+            threads = client.sync(client.scheduler.ncores, callback_timeout=POLL)
+        except Exception:  # that is seen elsewhere
+            return
+        if not threads:
+            warnings.warn(
+                f"the cluster of {self.address} has had no worker for {seconds:.0f} s: the run "
+                "goes on when one comes",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _connect(self) -> None:
+        """Wait while the client tries to reach its scheduler again."""
+        while self.client.status in ("connecting", "newly-created"):
+            look()
+            time.sleep(POLL)
+        if self.client.status != "running":
+            raise ConnectionError(
+                f"the Dask scheduler {self.address} was lost, or its client closed: where the run "
+                "had a checkpoint, the same call with another client goes on from there"
+            )
+
+    def held(self, futures: Sequence[Any]) -> list[bool]:
+        """Which of these are there, or will be."""
+        return [
+            future is not None and future.status in ("pending", "finished") for future in futures
+        ]
+
+    def holders(self, futures: Sequence[Any]) -> tuple[list[list[str]], dict[str, int]]:
+        """Which workers have each of these, by address, and the threads of all workers."""
+        client = self.client
+
+        async def ask() -> Any:
+            keys = [future.key for future in futures]
+            scheduler = client.scheduler
+            return await asyncio.gather(scheduler.who_has(keys=keys), scheduler.ncores())
+
+        there, threads = self._on_loop(ask())
+        return [list(there.get(future.key, ())) for future in futures], dict(threads)
+
+
+Holders = Sequence[Sequence[str]]
+"""Workers that have each part, by address; none where it is being loaded."""
+
+SHARE_BYTES = 2**29
+"""Rows of a share, unless a single part is larger: a second of work, so that what is no longer
+needed ends soon, and a lost worker does not lose much."""
+
+
+def shared_out(
+    parts: Iterable[int], holders: Holders, threads: Mapping[str, int], sizes: Sequence[int]
+) -> list[list[int]]:
+    """Parts in shares, each in order; parts that no worker has yet are shares of their own.
+
+    Parameters
+    ----------
+    parts : iterable of int
+    holders : sequence of sequences of str
+    threads : mapping
+        Threads of every worker.
+    sizes : sequence of int
+        Bytes of every part.
+    """
+    shares, queues = [], []
+    for worker, own in _owned(parts, holders, threads, sizes).items():
+        if worker is None:
+            shares += [[part] for part in own]
+            continue
+        rounds = -(-_load(own, sizes) // (SHARE_BYTES * threads[worker]))
+        queues.append(_divided(own, sizes, min(len(own), threads[worker] * rounds)))
+    # A share of every worker in turn, so that none seems to Dask to have more to do than others.
+    for turn in range(max(map(len, queues), default=0)):
+        shares += [queue[turn] for queue in queues if turn < len(queue)]
+    return shares
+
+
+def moves(holders: Holders, threads: Mapping[str, int], sizes: Sequence[int]) -> dict[int, str]:
+    """Parts that other workers should have, and who: those that have more pass some on.
+
+    A part is passed on only where both of them then have less to do than the one had. Nothing is
+    while some part is being loaded.
+    """
+    owned = _owned(range(len(sizes)), holders, threads, sizes)
+    queues = {worker: owned.get(worker, []) for worker, count in threads.items() if count}
+    found: dict[int, str] = {}
+    if None in owned or not queues:
+        return found
+    loads = {worker: _load(own, sizes) / threads[worker] for worker, own in queues.items()}
+    while True:
+        most, least = max(loads, key=loads.__getitem__), min(loads, key=loads.__getitem__)
+        room = (loads[most] - loads[least]) * threads[least]
+        part = next((part for part in reversed(queues[most]) if sizes[part] < room), None)
+        if part is None:
+            return found
+        queues[most].remove(part)
+        queues[least].append(part)
+        for worker in (most, least):
+            loads[worker] = _load(queues[worker], sizes) / threads[worker]
+        found[part] = least
+
+
+def _load(parts: Iterable[int], sizes: Sequence[int]) -> int:
+    return sum(sizes[part] for part in parts)
+
+
+def _owned(
+    parts: Iterable[int], holders: Holders, threads: Mapping[str, int], sizes: Sequence[int]
+) -> dict[str | None, list[int]]:
+    """Parts of every worker: of several that have one, who has least to do."""
+    owned: dict[str | None, list[int]] = {}
+    loads = dict.fromkeys(threads, 0.0)
+    for part in parts:
+        able = [worker for worker in holders[part] if threads.get(worker)]
+        if not able:
+            owned.setdefault(None, []).append(part)
+            continue
+        worker = min(able, key=loads.__getitem__)
+        owned.setdefault(worker, []).append(part)
+        loads[worker] += sizes[part] / threads[worker]
+    return owned
+
+
+def _divided(parts: Sequence[int], sizes: Sequence[int], count: int) -> list[list[int]]:
+    """Neighbours together, in `count` shares of about the same size, none of them empty."""
+    total, before = _load(parts, sizes), 0
+    found: list[list[int]] = [[] for _ in range(count)]
+    for part in parts:
+        middle = before + sizes[part] / 2
+        found[min(count - 1, int(count * middle / max(total, 1)))].append(part)
+        before += sizes[part]
+    return [share for share in found if share]
+
 
 SMALL = 2**12
 """Bytes up to which an array goes with every task rather than by a task of its own."""

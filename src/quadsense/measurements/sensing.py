@@ -19,7 +19,6 @@ from quadsense.core import packed, products
 from quadsense.core.cholesky import squared_moduli
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
-from quadsense.core.scratch import Scratch
 from quadsense.device import DeviceArray, on_device, put, tensor_of, waits
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.derived import dense_blocks, same_rows, squared_columns, squares
@@ -36,6 +35,7 @@ from quadsense.measurements.views import (
     is_sparse,
     only,
 )
+from quadsense.system.memory import Scratch
 from quadsense.system.watch import BLOCK_FLOPS, look
 
 NARROW = 64

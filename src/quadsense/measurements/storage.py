@@ -16,7 +16,6 @@ from quadsense import files
 from quadsense.arrays import as_numbers, is_array, to_numpy
 from quadsense.measurements.dense import Dense, Stored
 from quadsense.measurements.disk import OnDisk
-from quadsense.measurements.joined import joined_rows
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
@@ -36,6 +35,9 @@ from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
 if TYPE_CHECKING:
     from quadsense.measurements.base import Measurements
     from quadsense.measurements.cluster import OnCluster
+
+
+from quadsense.arrays import is_numpy, namespace
 
 Given = tuple[Any, Any, dict[str, Any]]
 """Rows, readings or None, and what else the constructor is given by name."""
@@ -285,3 +287,30 @@ def _held(name: str, arrays: files.Arrays) -> Any:
     """What a file says of that, a single value as a number; None where it says nothing."""
     values = arrays.get(name)
     return float(values) if values is not None and np.ndim(values) == 0 else values
+
+
+def joined_rows(first: Probes, second: Probes) -> Any:
+    """The rows of both, as `Measurements` takes them.
+
+    Arrays become one, by a copy: a stack of many small ones would be slow in every product.
+
+    Raises
+    ------
+    ValueError
+        Where they are of several lengths, namespaces or devices.
+    """
+    if first.n != second.n:
+        raise ValueError(f"U has rows of length {second.n}, but those before have {first.n}")
+    if first.xp is not second.xp or first.device != second.device:
+        raise ValueError("U is of another namespace or device than the rows before: bring it there")
+    if isinstance(first, Sparse) and isinstance(second, Sparse):
+        return sp.csr_array(sp.vstack([first.given, second.given]))
+    if isinstance(first, Dense) and isinstance(second, Dense):
+        xp = namespace(first.given)
+        same = is_numpy(first.given) or first.given.dtype == second.given.dtype
+        if same and first.given.device == second.given.device:
+            return xp.concat([first.given, second.given])
+    kinds = [first, second]
+    if first.is_complex != second.is_complex:
+        kinds = [kind if kind.is_complex else AsComplex(kind) for kind in kinds]
+    return Stack(*kinds)

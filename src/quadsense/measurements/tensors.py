@@ -15,7 +15,7 @@ from quadsense.arrays import Array, is_tensor, namespace, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, tensor_of
-from quadsense.device import products as tensor_products
+from quadsense.device import algebra as tensor_products
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.probes import Form, Probes
 from quadsense.measurements.views import View

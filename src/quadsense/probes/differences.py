@@ -15,7 +15,7 @@ from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.dense import LARGEST_NORM
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
 from quadsense.measurements.sparse import Sparse
-from quadsense.probes.arguments import checked_count, checked_integers, checked_matrix
+from quadsense.measurements.validate import checked_count, checked_integers, checked_matrix
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike
 

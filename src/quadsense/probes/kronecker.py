@@ -19,7 +19,7 @@ from quadsense.core.records import cached_property
 from quadsense.measurements.dense import LARGEST_NORM, SMALLEST_NORM
 from quadsense.measurements.derived import dense_blocks
 from quadsense.measurements.probes import Probes
-from quadsense.probes.arguments import checked_matrix
+from quadsense.measurements.validate import checked_matrix
 from quadsense.typing import to_list
 
 EPS = float(np.finfo(np.float64).eps)

@@ -9,8 +9,7 @@ import numpy as np
 
 from quadsense.measurements.operator import Operator
 from quadsense.measurements.probes import Probes
-from quadsense.measurements.validate import checked_vector
-from quadsense.probes.arguments import checked_rounding, checked_shape
+from quadsense.measurements.validate import checked_rounding, checked_shape, checked_vector
 
 
 def operator(

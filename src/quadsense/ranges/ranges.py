@@ -42,9 +42,8 @@ from quadsense.ranges.extremes import Extreme, Extremes, is_stuck
 from quadsense.result.certificate import AGREE
 from quadsense.result.values import evaluate
 from quadsense.run.loop import Limits
-from quadsense.system.interrupts import Interrupted
 from quadsense.system.threads import with_one_blas_thread
-from quadsense.system.watch import FLOPS, Stop
+from quadsense.system.watch import FLOPS, Interrupted, Stop
 from quadsense.vocabulary import Check, Verification
 
 FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8

@@ -21,8 +21,7 @@ from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.run.checkpoint import Journal, Record
 from quadsense.run.checkpoint.fingerprint import mark
 from quadsense.run.recorder import Recorder
-from quadsense.system.interrupts import Interrupts
-from quadsense.system.watch import Stop, Watch
+from quadsense.system.watch import Interrupts, Stop, Watch
 from quadsense.vocabulary import Claim, Reason, Status, Why, because
 
 PROGRESS = 1e-3

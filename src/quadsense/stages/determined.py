@@ -13,8 +13,8 @@ from scipy.linalg.lapack import dpstrf
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
+from quadsense.measurements.gram import find_rank
 from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.rank import find_rank
 from quadsense.measurements.sensing import Sensing
 from quadsense.result.facts import Determined
 from quadsense.system.watch import FLOPS, Stop, look

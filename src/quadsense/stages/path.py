@@ -26,10 +26,9 @@ from quadsense.run.checkpoint import to_journal
 from quadsense.run.checkpoint.fingerprint import marks_of
 from quadsense.stages.answer import to_result
 from quadsense.stages.runs import Request, preferred_among, run_plan, to_problem
-from quadsense.system.interrupts import Interrupted
 from quadsense.system.memory import limited_memory, to_bytes
 from quadsense.system.threads import one_blas_thread
-from quadsense.system.watch import Watch
+from quadsense.system.watch import Interrupted, Watch
 from quadsense.typing import to_list
 from quadsense.vocabulary import Status
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 GUESS = 4 * 2**30
 """Bytes, where the system says nothing at all."""
@@ -192,3 +196,32 @@ def _field(path: Path, name: str) -> int | None:
     except (OSError, ValueError):
         pass
     return None
+
+
+LARGE = 2**17
+"""Bytes from which an array is worth keeping."""
+
+MOST = 8
+"""Arrays kept at most."""
+
+# References to an array that only the list below holds: it, the loop's variable and the argument.
+_ALONE = 3
+
+
+class Scratch:
+    """Arrays of a run. Who drops one, and all views of it, gives it back."""
+
+    def __init__(self) -> None:
+        self._held: list[npt.NDArray[Any]] = []
+
+    def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return an array of arbitrary contents that is not in use elsewhere."""
+        wanted = (shape,) if isinstance(shape, int) else shape
+        for array in self._held:
+            free = sys.getrefcount(array) == _ALONE
+            if free and array.shape == wanted and array.dtype == dtype:
+                return array
+        made = np.empty(wanted, dtype)
+        if made.nbytes >= LARGE:
+            self._held = [*self._held[-(MOST - 1) :], made]
+        return made

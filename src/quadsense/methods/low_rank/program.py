@@ -13,9 +13,9 @@ import scipy.sparse as sp
 from quadsense.arrays import compact
 from quadsense.core.intervals import BEYOND
 from quadsense.core.records import cached_property
-from quadsense.core.scratch import Scratch
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import beneath
+from quadsense.system.memory import Scratch
 
 Vector = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
