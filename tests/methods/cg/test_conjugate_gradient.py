@@ -21,9 +21,8 @@ from quadsense.core.packed import features, pack, unpack
 from quadsense.core.products import adjoint, forward, gram, gram_product, unknowns
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.cg import forecast
-from quadsense.methods.cg.preconditioner import factor
-from quadsense.methods.cg.span import Span
+from quadsense.methods.cg.span import Span, steps_left
+from quadsense.methods.cg.system import factor
 
 DTYPES = ["float64", "float32", "complex128", "complex64"]
 
@@ -138,7 +137,7 @@ def test_both_forms_of_the_gram_matrix_take_the_same_steps() -> None:
     system = cg.prepare(U, b, np.full(90, 1e-7))
     states = []
     for explicit in (False, True):
-        form = replace(system, explicit=explicit)
+        form = replace(system, operator=replace(system.operator, formed=explicit))
         states.append(cg.advance(form, replace(cg.start(form), double=True), 6))
     np.testing.assert_allclose(states[0].ratios, states[1].ratios, rtol=1e-9)
     np.testing.assert_allclose(states[0].x, states[1].x, atol=1e-10)
@@ -287,7 +286,8 @@ def test_where_single_precision_ends_the_residual_is_that_of_the_iterate(
     monkeypatch.setattr(cg, "_MATRICES", np.inf)
     U = rows(200, 30)
     b = values(U, sensed(30))
-    system = replace(cg.prepare(U, b, np.full(200, 1e-9)), explicit=False)
+    system = cg.prepare(U, b, np.full(200, 1e-9))
+    system = replace(system, operator=replace(system.operator, formed=False))
     state = cg.start(system)
     assert not state.double
     while not state.double:
@@ -339,7 +339,7 @@ def test_the_forecast_continues_the_decay(decay: str, tolerance: float) -> None:
     level = t**-1.4 if decay == "power" else 0.8**t
     decreases = -np.diff(level**2)
     expected = k * (np.exp(target / 1.4) - 1) if decay == "power" else target / -np.log(0.8)
-    assert forecast.steps_left(decreases, target) == pytest.approx(expected, rel=tolerance)
+    assert steps_left(decreases, target) == pytest.approx(expected, rel=tolerance)
 
 
 def test_duplicate_rows_that_agree_are_met() -> None:

@@ -27,13 +27,19 @@ from quadsense.arrays import Array, Vector, require_memory, to_numpy
 from quadsense.core.cholesky import add_to_diagonal
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import pack, unpack
-from quadsense.core.products import gram_product
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, changed
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.active_set import nearest_within
 from quadsense.methods.base import COLD, Problem, Warm
-from quadsense.methods.cg.preconditioner import CGFactor, factor
+from quadsense.methods.cg.system import (
+    CGFactor,
+    NormalOperator,
+    factor,
+    given_gram,
+    pays_to_form,
+    product_flops,
+)
 from quadsense.methods.cg.traits import ConjugateGradientTraits
 from quadsense.methods.steps import LENIENT, Stepped, own
 from quadsense.system.memory import MAX_FORMED_BYTES
@@ -171,30 +177,23 @@ class DampedProgram:
     @cached_property
     def product_flops(self) -> float:
         """Work of a product through the rows."""
-        weight = 4.0 if self.F.is_complex else 1.0
-        return 4.0 * weight * self.F.m * float(self.F.n) ** 2
+        return 2.0 * product_flops(self.F)
 
     @cached_property
     def explicit(self) -> bool:
         """Whether K is formed: where some dozens of products cost more without it."""
         if not self.by_rows or self.problem.gram is not None:
             return False
-        m, n = float(self.F.m), float(self.F.n)
-        if SINGLE * m * m > MAX_FORMED_BYTES:
+        if SINGLE * self.F.m**2 > MAX_FORMED_BYTES:
             return False
-        weight = 4.0 if self.F.is_complex else 1.0
-        return weight * m * m * n + EXPECTED * READ * m * m < 0.5 * EXPECTED * self.product_flops
+        return pays_to_form(self.F, EXPECTED, READ, 1.0)
 
     @cached_property
-    def K(self) -> Array:
-        """``D K D`` in units of the largest weight; its upper triangle."""
-        require_memory("method cg: the Gram matrix", 2 * SINGLE * self.F.m**2)
-        K = self.F.gram_triangle(single=not self.is_direct)
-        if float(self.w.min()) < float(self.w.max()):
-            root = (self.root / self.top).astype(K.dtype)
-            K *= root
-            K *= root[:, None]
-        return K
+    def operator(self) -> NormalOperator:
+        """K of the rows that have a weight."""
+        given = None if self.problem.gram is None or not self.whole else self._applied
+        by_gram = not self.explicit and self.F.prefers_gram
+        return NormalOperator(self.F, self.explicit, not self.is_direct, given, by_gram)
 
     @cached_property
     def top(self) -> float:
@@ -238,18 +237,8 @@ class DampedProgram:
             image = F.adjoint(self.w / self.top**2 * image)
             scale = self.top**2 * (1.0 if double else size)
             return scale * image.astype(p.dtype, copy=False) + self.alpha * p
-        if self.explicit and not double:
-            return self.top**2 * gram_product(self.K, p).astype(np.float64) + self.alpha * p
-        return self.root * self._gram(self.root * p, double) + self.alpha * p
-
-    def _gram(self, y: Vector, double: bool) -> Vector:
-        """``K y``."""
-        if self.problem.gram is not None and self.whole:
-            return self._applied(y)
-        if self.F.prefers_gram:
-            return self.F.gram_times(y)
-        F = self.F if double else self.F.single
-        return F.forward(F.adjoint(y)).astype(np.float64, copy=False)
+        image, _ = self.operator.times(self.root * p, double)
+        return self.root * image + self.alpha * p
 
     @property
     def may_factor(self) -> bool:
@@ -262,7 +251,11 @@ class DampedProgram:
         """Cholesky factor of the system, in single precision unless `is_direct`."""
         require_memory("method cg: the factored normal equations", 2 * SINGLE * self.side**2)
         if self.by_rows:
-            M = self.K.copy(order="F")
+            M = self.operator.triangle(single=not self.is_direct)
+            if float(self.w.min()) < float(self.w.max()):
+                root = (self.root / self.top).astype(M.dtype)
+                M *= root
+                M *= root[:, None]
         else:
             dtype = np.float64 if self.is_direct else np.float32
             M = self.F.normal(self.w / self.top**2, dtype)
@@ -302,10 +295,7 @@ class DampedProgram:
 
     def _applied(self, y: Vector) -> Vector:
         """``K y`` by the K of the problem, which may be of another array type than steps are."""
-        gram = self.problem.gram
-        assert gram is not None
-        applied = gram.apply(own(self.problem, y))
-        return self.all_rows.beside(to_numpy(applied))
+        return self.all_rows.beside(to_numpy(given_gram(self.problem)(y)))
 
     def matrix(self, x: Array) -> Array:
         """``A - P``, (n, n); of the last x it is kept."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from quadsense.arrays import Array, Vector, like, to_numpy
+from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.methods.cg import residuals
-from quadsense.methods.cg.system import CGSystem, prepare
+from quadsense.methods.cg.system import CGSystem, NormalOperator, given_gram, prepare
 from quadsense.methods.cg.traits import ConjugateGradientTraits
 from quadsense.methods.steps import (
     Stepped,
@@ -23,42 +23,6 @@ from quadsense.methods.steps import (
 )
 from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
 from quadsense.vocabulary import Claim, because
-
-
-@dataclass(frozen=True)
-class OperatorSystem(CGSystem):
-    """As `CGSystem`, with products by a `Gram` and nothing formed.
-
-    Attributes
-    ----------
-    gram : Gram
-        K of the unit rows.
-    squares : (m,) array
-        Squared norms of the rows meant: K is scaled by them on both sides.
-    """
-
-    gram: Any = None
-    squares: Any = None
-    _keeps_matrix: ClassVar[bool] = False
-
-    def times(self, y: Vector, double: bool) -> tuple[Vector, None]:
-        """``K y`` in float64, whatever `double` says."""
-        sample = self.gram.rows.norms if hasattr(self.gram, "rows") else y
-        weighted = self.squares * y
-        own = weighted if isinstance(sample, np.ndarray) else like(weighted, sample)
-        image = self.squares * to_numpy(self.gram.apply(own))
-        return np.asarray(image, dtype=np.float64), None
-
-    @property
-    def masses(self) -> Vector:
-        """What the rounding of each reading is in proportion to."""
-        return np.asarray(self.squares * to_numpy(self.F.masses))
-
-    @property
-    def factor_fits(self) -> bool:
-        """Never: there is no K to factor."""
-        return False
-
 
 FLOPS = 1e9
 """Float64 operations that a stride may take, some tens of milliseconds of a core."""
@@ -108,10 +72,16 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             squares = float(delta.min()) / delta
             z1 = squares * to_numpy(problem.initial_residual())
             b = squares * to_numpy(problem.b)
-            system = OperatorSystem(
-                problem.rows, b, squares * delta, problem.tau, z1, True, 0, gram=problem.gram,
-                squares=squares,
-            )  # fmt: skip
+            apply = given_gram(problem)
+
+            def weighed(y: Vector) -> Vector:
+                return np.asarray(squares * to_numpy(apply(squares * y)), dtype=np.float64)
+
+            operator = NormalOperator(problem.rows, formed=False, given=weighed)
+            masses = np.asarray(squares * to_numpy(problem.rows.masses))
+            system = CGSystem(
+                problem.rows, b, squares * delta, problem.tau, z1, operator, 0, masses
+            )
             return CgProgram(problem, system, squares)
         rows, squares = weighed_rows(problem)
         b, delta = squares * at_work(problem, problem.b), squares * at_work(problem, problem.delta)

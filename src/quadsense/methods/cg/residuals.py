@@ -32,17 +32,12 @@ from quadsense.core.packed import pack, unpack
 from quadsense.core.products import Inexact
 from quadsense.core.records import changed
 from quadsense.device import numbers, waits
-from quadsense.methods.cg import forecast
-from quadsense.methods.cg.preconditioner import solve_once
-from quadsense.methods.cg.span import Span
-from quadsense.methods.cg.system import SINGLE_GAIN, CGSystem, Vector, prepare
+from quadsense.methods.cg.span import Span, distance_left, steps_left
+from quadsense.methods.cg.system import SINGLE_GAIN, CGSystem, Vector, prepare, solve_once
 from quadsense.methods.cg.traits import window_bytes
 from quadsense.system.watch import look
 
 __all__ = ["CGState", "CGSystem", "advance", "coefficients", "matrix", "prepare", "start"]
-
-# Of float64, twice the unit roundoff.
-EPS = float(np.finfo(np.float64).eps)
 
 # Images kept, in number and in bytes (directions and images together); of a full window, the share
 # that stays.
@@ -173,7 +168,7 @@ def start(system: CGSystem, y: Vector | None = None, direct: bool = False) -> CG
         x = system.nothing if y is None else pack(system.F.adjoint(y))
     else:
         x = np.zeros_like(system.b) if y is None else y.astype(np.float64)
-    z, A, ratio = system.z1, None, _start_ratio(system)
+    z, A, ratio = system.z1, None, system.start_ratio
     if y is not None:
         here = _begun(x, z, A, np.inf, system.explicit, None, met=False, whole=False)
         z, A, ratio = _recomputed(system, here)
@@ -225,7 +220,7 @@ def _direct(system: CGSystem, state: CGState) -> CGState | None:
     if system.explicit:
         z, A, ratio = _recomputed(system, changed(state, base=y))
     else:
-        z, A, ratio = _measured(system, _from_coefficients(system, y, state.double))
+        z, A, ratio = system.measured(system.from_coefficients(y, state.double))
     if not ratio <= 1.0:
         return None
     return changed(
@@ -256,7 +251,7 @@ def _direct_normal(system: CGSystem, state: CGState) -> CGState | None:
         if iteration and distance <= enough:
             break
         x = x + scale * w
-        z, A, ratio = _measured(system, _from_start(system, unpack(-x, F.n, F.dtype)))
+        z, A, ratio = system.measured(system.from_start(unpack(-x, F.n, F.dtype)))
         before, size = size, math.sqrt(float(z @ z))
         ratios.append(ratio)
         decreases.append(before * before - size * size)
@@ -389,7 +384,7 @@ def _after(system: CGSystem, state: CGState, step: _Taken, told: tuple[float, ..
     decreases = np.append(state.decreases, taken)
     state = changed(
         state, iteration=state.iteration + 1, span=step.span, z=step.z, A=None, max_ratio=ratio,
-        verified=False, distance=forecast.distance(decreases, left), gradient=gradient,
+        verified=False, distance=distance_left(decreases, left), gradient=gradient,
         norm=norm, ratios=np.append(state.ratios, ratio), decreases=decreases,
     )  # fmt: skip
     if state.preconditioned:
@@ -547,7 +542,7 @@ def _should_precondition(system: CGSystem, state: CGState, size: float) -> bool:
     if system.overdetermined:
         # To the least-squares fit, or to where it is seen not to meet delta.
         target = max(target, min(_unsettled(system, state, size), 1.0 / _GRADIENT))
-    remaining = forecast.steps_left(state.decreases, float(np.log(target)))
+    remaining = steps_left(state.decreases, float(np.log(target)))
     return system.step_cost(state.double) * max(remaining, 0.5 * k) > system.factor_cost
 
 
@@ -564,31 +559,8 @@ def _matrix(system: CGSystem, state: CGState) -> Inexact:
     elif state.span.matrices and state.double == state.span.double:
         A = (-state.span.matrix()).astype(F.dtype, copy=False)
     else:
-        return _from_coefficients(system, state.x, state.double or system.coarse)
-    return _from_start(system, A)
-
-
-def _from_coefficients(system: CGSystem, y: Vector, double: bool) -> Inexact:
-    """``A_1 - F*(y)``, summed in that precision."""
-    F, scale = system.F, float(np.abs(y).max()) or 1.0
-    summed = (F if double else F.single).adjoint(y / scale)
-    return _from_start(system, -scale * summed.astype(F.dtype, copy=False))
-
-
-def _from_start(system: CGSystem, A: Inexact) -> Inexact:
-    """A with A_1 added, in its place."""
-    if isinstance(system.A1, float):
-        A[np.diag_indices(system.F.n)] += system.A1
-    else:
-        A += system.A1
-    return A
-
-
-def rounding(system: CGSystem, A: Inexact) -> Vector:
-    """Bound on the error of evaluating ``u* A u - b``: ``|u|^T |A| |u| <= ||A||_F``."""
-    n, eps = system.F.n, EPS
-    size = system.F.amplification * np.linalg.norm(A)
-    return 4 * (n + 8) * eps * size + 2 * eps * np.abs(system.b)
+        return system.from_coefficients(state.x, state.double or system.coarse)
+    return system.from_start(A)
 
 
 def _verify(system: CGSystem, state: CGState) -> CGState:
@@ -605,35 +577,19 @@ def _recomputed(system: CGSystem, state: CGState) -> tuple[Vector, Inexact | Non
     entries of K, whose errors are ``2 n eps |<u_i, u_j>|``.
     """
     if not state.span.size and not state.base.any():
-        return system.z1, None, _start_ratio(system)
+        return system.z1, None, system.start_ratio
     if not system.explicit:
-        return _measured(system, _matrix(system, state))
+        return system.measured(_matrix(system, state))
     (m, n), eps, y = system.F.shape, np.finfo(np.float64).eps, state.x
     z = system.z1 - system.times(y, double=True)[0]
     if system.F.raw is not system.F:  # K has entries of both signs, each off by masses of both
-        spread = system.masses * float(system.masses @ np.abs(y))
-        return z, None, _worst(system, z, 4 * (m + system.F.raw.m + n) * eps * spread)
+        masses = system.F.masses if system.masses is None else system.masses
+        spread = masses * float(masses @ np.abs(y))
+        return z, None, system.worst_ratio(z, 4 * (m + system.F.raw.m + n) * eps * spread)
     sums = system.times(np.abs(y), double=True)[0]
     roots = np.sqrt(system.times(np.ones_like(y), double=True)[0]) * np.linalg.norm(y)
     bound = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
-    return z, None, _worst(system, z, bound)
-
-
-def _start_ratio(system: CGSystem) -> float:
-    """Ratio of the start, rounding included."""
-    size = system.F.amplification * np.abs(system.b + system.z1)
-    bound = (system.F.n + 4) * EPS * size
-    return _worst(system, system.z1, bound)
-
-
-def _measured(system: CGSystem, A: Inexact) -> tuple[Vector, Inexact, float]:
-    """Residuals of A from the data, A itself, and its ratio, rounding included."""
-    z = system.F.forward(A) - system.b
-    return z, A, _worst(system, z, rounding(system, A))
-
-
-def _worst(system: CGSystem, z: Vector, bound: Vector) -> float:
-    return float(((np.abs(z) + bound) / system.delta).max(initial=0.0))
+    return z, None, system.worst_ratio(z, bound)
 
 
 def _quotient(a: float | np.floating, b: float | np.floating) -> float:

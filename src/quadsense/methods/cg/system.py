@@ -1,22 +1,150 @@
-"""The system ``K y = z_1``: the data, the form in which K is applied, and what each part costs."""
+"""The system ``K y = z_1``: the form in which K is applied, what each part costs, and its factor.
+
+A float32 factorization costs half of a float64 one and carries seven digits, which is mostly all
+that a preconditioner needs. The small shift that keeps it positive definite leaves
+``lambda/(lambda + shift)`` of each eigenvalue: 1 for all but the few near or below the shift.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import blas, lapack
 
-from quadsense.arrays import require_memory
-from quadsense.core.products import Inexact, gram_product
+from quadsense.arrays import Array, require_memory
+from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
+from quadsense.core.products import Float, Inexact, gram_product
 from quadsense.core.records import cached_property
+from quadsense.device import waits
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.cg.preconditioner import CGFactor, factor, factor_normal
+from quadsense.methods.base import Problem
+from quadsense.methods.steps import own
 from quadsense.system.memory import MAX_FORMED_BYTES
 
+# The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
+# eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
+# leaves more of the spectrum as it was.
+_FIRST_SHIFT = 0.5
+_SHIFT_GROWTH = 8.0
+_EPS_SINGLE = float(np.finfo(np.float32).eps)
+# Least over largest diagonal entry from which a factorisation needs no scaling.
+_EVEN = 1e-2
+# Order up to which double precision takes no longer.
+_DOUBLE_ORDER = 128
+# Squared pivots within this factor of the shift: eigenvalues that the factor does not resolve.
+_UNRESOLVED = 30.0
+
+
+@dataclass(frozen=True)
+class CGFactor:
+    """Cholesky factor of ``D (matrix) D + shift I``.
+
+    Attributes
+    ----------
+    upper : (size, size) array
+        The factor, in its upper triangle, in single or double precision.
+    scale : (size,) array
+        The diagonal of D, which makes that of the matrix one.
+    shift : float
+    """
+
+    upper: Float
+    scale: npt.NDArray[np.float64]
+    shift: float
+
+    @property
+    def resolves(self) -> bool:
+        """Whether all pivots stand clear of the shift."""
+        return float(self.upper.diagonal().min()) ** 2 > _UNRESOLVED * self.shift
+
+    def solve(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Apply the inverse of the factored matrix to x, of shape (size,)."""
+        right = self.scale * x
+        largest = np.abs(right).max(initial=0.0)
+        largest = largest if largest > 0.0 else 1.0
+        # Scaled, because x may be outside the range of single precision.
+        y = solve_upper(self.upper, (right / largest).astype(self.upper.dtype))
+        return self.scale * (largest * y.astype(np.float64))
+
+
+def factor(upper: Float) -> CGFactor:
+    """Scale to unit diagonal, shift and factor, with larger shifts until it succeeds.
+
+    Parameters
+    ----------
+    upper : (size, size) array
+        Upper triangle of a positive semidefinite matrix, in single or double precision and
+        Fortran order. Overwritten.
+    """
+    diagonal = upper.diagonal().astype(np.float64)
+    # An unknown that no row sees has a zero diagonal: any scale will do.
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    if bool((np.abs(scale - 1.0) < 1e-3).all()):
+        scale = np.ones_like(scale)
+    else:
+        upper *= scale.astype(upper.dtype)
+        upper *= scale.astype(upper.dtype)[:, None]
+    added, shift = 0.0, _FIRST_SHIFT * float(np.finfo(upper.dtype).eps) * math.sqrt(len(upper))
+    while True:
+        add_to_diagonal(upper, shift - added)
+        added = shift
+        R, info = factor_upper(upper.copy(order="F"))
+        if info == 0:
+            return CGFactor(R, scale, shift)
+        shift *= _SHIFT_GROWTH
+
+
+def solve_once(F: Sensing, right: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    """Solve ``K y = right`` in single precision, to no more than its digits.
+
+    None where K is singular to them, or its diagonal so uneven that `factor` must scale it.
+
+    Parameters
+    ----------
+    F : Sensing
+    right : (m,) array
+        Of size one.
+    """
+    K = F.gram_triangle(single=True, lower=True)
+    if waits(K):  # quick enough by the factor itself
+        return None
+    diagonal = K.diagonal().copy()
+    if float(diagonal.min()) <= _EVEN * float(diagonal.max()):
+        return None
+    step = len(K) + 1
+    K.T.reshape(-1)[::step] += _FIRST_SHIFT * _EPS_SINGLE * math.sqrt(len(K))
+    L, info = lapack.spotrf(K, lower=1, clean=0, overwrite_a=1)
+    if info != 0:
+        return None
+    F.learn_rank(L.diagonal() / math.sqrt(float(diagonal.max())), len(K))
+    # For one vector quicker than potrs, which is made for many.
+    y = blas.strsv(L, right.astype(K.dtype), lower=1, overwrite_x=1)
+    y = blas.strsv(L, y, lower=1, trans=1, overwrite_x=1)
+    return np.asarray(y.astype(np.float64))
+
+
+def factor_normal(F: Sensing) -> CGFactor:
+    """Factor ``F* F`` (N by N, in the coordinates of `pack`).
+
+    In single precision, and again in double where that leaves eigenvalues unresolved: a
+    least-squares fit is wanted to its last direction, which the residual alone cannot show. In
+    double precision at once where a factorization takes no time.
+    """
+    if F.unknowns <= _DOUBLE_ORDER:
+        return factor(F.normal())
+    first = factor(F.normal(dtype=np.float32))
+    return first if first.resolves else factor(F.normal())
+
+
 Vector = npt.NDArray[np.float64]
+
+UNIT_ROUNDING = float(np.finfo(np.float64).eps)
+"""Of float64, twice the unit roundoff."""
 
 # Single-precision products gain four digits before their error shows next to the target.
 SINGLE_GAIN = 1e4
@@ -29,6 +157,94 @@ _HALF_RATE = 70.0
 # Time of a product in single precision, and of a coarse one on a GPU, next to float64.
 _SINGLE_TIME = 0.5
 _COARSE_TIME = 0.25
+
+
+@dataclass(frozen=True)
+class NormalOperator:
+    """``K = F F*`` as it is applied: given, formed, or through the rows.
+
+    Attributes
+    ----------
+    F : Sensing
+    formed : bool
+        Whether the matrix K is formed.
+    single : bool
+        Whether a formed K, and its factor, are in single precision.
+    given : callable or None
+        What applies K to a vector, where that was made before; the matrix is then never formed.
+    by_gram : bool
+        Whether K, where it is not formed, is applied through inner products of rows.
+    """
+
+    F: Sensing
+    formed: bool
+    single: bool = False
+    given: Callable[[Vector], Vector] | None = None
+    by_gram: bool = False
+
+    @cached_property
+    def K(self) -> Vector:
+        """Upper triangle of the Gram matrix."""
+        require_memory("method cg: the Gram matrix", (4 if self.single else 8) * self.F.m**2)
+        return self.F.gram_triangle(single=self.single)
+
+    def triangle(self, single: bool) -> Vector:
+        """Return the upper triangle of K, in Fortran order, for the caller to overwrite."""
+        if self.formed:
+            return self.K.astype(np.float32 if single else np.float64, order="F")
+        require_memory("method cg: the Gram matrix", (4 if single else 8) * self.F.m**2)
+        return self.F.gram_triangle(single=single)
+
+    def times(self, y: Vector, double: bool) -> tuple[Vector, Inexact | None]:
+        """``K y`` in float64, and ``F*(y)`` where it was formed.
+
+        Products through the rows, or with a K in single precision, are in single precision unless
+        `double`.
+        """
+        if self.given is not None:
+            return self.given(y), None
+        if self.formed and not (double and self.single):
+            if not self.single:
+                return gram_product(self.K, y), None
+            largest = np.abs(y).max()  # single precision has a narrow range
+            scale = np.where(largest > 0.0, largest, 1.0)
+            return scale * gram_product(self.K, y / scale).astype(np.float64), None
+        if self.by_gram:
+            return self.F.gram_times(y), None
+        F = self.F if double else self.F.single
+        S = F.adjoint(y)
+        return F.forward(S).astype(np.float64, copy=False), S
+
+
+def given_gram(problem: Problem) -> Callable[[Vector], Array]:
+    """Return what applies the K that came with a problem, on arrays of any type."""
+    gram = problem.gram
+    assert gram is not None
+    return lambda y: gram.apply(own(problem, y))
+
+
+def product_flops(F: Sensing) -> float:
+    """Float64 flops of F or of its adjoint, of rows that are dense."""
+    return (8.0 if F.is_complex else 2.0) * F.m * float(F.n) ** 2
+
+
+def pays_to_form(F: Sensing, steps: float, entry: float, share: float) -> bool:
+    """Return whether that many products cost less with K formed than through the rows.
+
+    Parameters
+    ----------
+    F : Sensing
+    steps : float
+    entry : float
+        Flops in whose time a product reads an entry of K.
+    share : float
+        Time of a product through the rows, next to one in float64.
+    """
+    m, n = map(float, F.shape)
+    product = product_flops(F)
+    # Without K, the steps and the check at the end, which makes A; with K, A is still to make.
+    formed = 0.5 * product * (m / n + 1.0) + steps * entry * m * m
+    return formed < (share * steps + 1.0) * product
 
 
 @dataclass(frozen=True)
@@ -45,10 +261,14 @@ class CGSystem:
         The start: a multiple of the identity, or a matrix.
     z1 : (m,) array
         Residual of the start, ``F(A_1) - b``.
-    explicit : bool
-        Whether K is formed; otherwise it is applied through the rows.
+    operator : NormalOperator
+        K.
     memory : int
         Bytes of K or of the preconditioner up to which it is formed; `MAX_FORMED_BYTES` or less.
+    masses : (m,) array or None
+        What the rounding of each reading is in proportion to; None: as `F` says.
+    explicit : bool
+        Whether K is formed, or given; otherwise it is applied through the rows.
     unknowns : int
         Number of real unknowns of A.
     overdetermined : bool
@@ -62,27 +282,25 @@ class CGSystem:
     delta: Vector
     A1: float | Inexact
     z1: Vector
-    explicit: bool
+    operator: NormalOperator
     memory: int
+    masses: Vector | None = None
+    explicit: bool = field(init=False)
     unknowns: int = field(init=False)
     overdetermined: bool = field(init=False)
     in_matrix_coordinates: bool = field(init=False)
     _factor_size: int = field(init=False)
-    _keeps_matrix: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Sizes, which are looked at in each step."""
         F = self.F
         self.__dict__["unknowns"] = F.unknowns
         self.__dict__["overdetermined"] = F.m > F.unknowns
-        inside = self._keeps_matrix and F.m > F.unknowns and not self.explicit
+        explicit = self.operator.formed or self.operator.given is not None
+        self.__dict__["explicit"] = explicit
+        inside = F.m > F.unknowns and not explicit
         self.__dict__["in_matrix_coordinates"] = inside
         self.__dict__["_factor_size"] = F.unknowns if inside else F.m
-
-    @property
-    def masses(self) -> Vector:
-        """What the rounding of each reading is in proportion to."""
-        return self.F.masses
 
     @property
     def coarse(self) -> bool:
@@ -110,20 +328,12 @@ class CGSystem:
         return np.zeros_like(self.b, shape=(size,))
 
     @cached_property
-    def K(self) -> Vector:
-        """Upper triangle of the Gram matrix."""
-        require_memory("method cg: the Gram matrix", 8 * self.F.m**2)
-        return self.F.gram_triangle()
-
-    @cached_property
     def factor(self) -> CGFactor:
         """The preconditioner."""
         require_memory("method cg: the factored normal equations", 8 * self._factor_size**2)
         if self.in_matrix_coordinates:
             return factor_normal(self.F)
-        return factor(
-            self.K.astype(np.float32) if self.explicit else self.F.gram_triangle(single=True)
-        )
+        return factor(self.operator.triangle(single=True))
 
     def aiming(self, goal: float) -> Self:
         """Return the system with tolerances `goal` times as wide; what is derived is shared."""
@@ -132,22 +342,49 @@ class CGSystem:
         known: dict[float, Self] = self.__dict__.setdefault("_aiming", {})
         if goal not in known:
             other = replace(self, delta=goal * self.delta)
-            for name in ("single", "K", "factor"):
+            for name in ("factor",):
                 if name in self.__dict__:
                     other.__dict__[name] = self.__dict__[name]
             known[goal] = other
         return known[goal]
 
     def times(self, y: Vector, double: bool) -> tuple[Vector, Inexact | None]:
-        """``K y``, and ``F*(y)`` where it was formed.
+        """``K y``, and ``F*(y)`` where it was formed; see `NormalOperator.times`."""
+        return self.operator.times(y, double)
 
-        Where K is not explicit, in single precision unless `double`.
+    @cached_property
+    def start_ratio(self) -> float:
+        """Ratio of the start, rounding included."""
+        size = self.F.amplification * np.abs(self.b + self.z1)
+        return self.worst_ratio(self.z1, (self.F.n + 4) * UNIT_ROUNDING * size)
+
+    def worst_ratio(self, z: Vector, bound: Vector) -> float:
+        """The largest ratio of residuals that err by as much as the bound."""
+        return float(((np.abs(z) + bound) / self.delta).max(initial=0.0))
+
+    def measured(self, A: Inexact) -> tuple[Vector, Inexact, float]:
+        """Residuals of A from the data, A itself, and its ratio, rounding included.
+
+        The error of evaluating ``u* A u - b`` is bounded through ``|u|^T |A| |u| <= ||A||_F``.
         """
-        if self.explicit:
-            return gram_product(self.K, y).astype(np.float64, copy=False), None
-        F = self.F if double else self.F.single
-        S = F.adjoint(y)
-        return F.forward(S).astype(np.float64, copy=False), S
+        z = self.F.forward(A) - self.b
+        size = self.F.amplification * np.linalg.norm(A)
+        bound = 4 * (self.F.n + 8) * UNIT_ROUNDING * size + 2 * UNIT_ROUNDING * np.abs(self.b)
+        return z, A, self.worst_ratio(z, bound)
+
+    def from_coefficients(self, y: Vector, double: bool) -> Inexact:
+        """``A_1 - F*(y)``, summed in that precision."""
+        scale = float(np.abs(y).max()) or 1.0
+        summed = (self.F if double else self.F.single).adjoint(y / scale)
+        return self.from_start(-scale * summed.astype(self.F.dtype, copy=False))
+
+    def from_start(self, A: Inexact) -> Inexact:
+        """A with A_1 added, in its place."""
+        if isinstance(self.A1, float):
+            A[np.diag_indices(self.F.n)] += self.A1
+        else:
+            A += self.A1
+        return A
 
     def step_cost(self, double: bool) -> float:
         """Float64 flops of a plain step."""
@@ -171,7 +408,7 @@ class CGSystem:
         m, n = map(float, self.F.shape)
         if self.explicit:
             return _ENTRY * m * m
-        return (1.0 + _HALF_RATE / n) * _weight(self.F) * 2.0 * m * n * n
+        return (1.0 + _HALF_RATE / n) * product_flops(self.F)
 
 
 def prepare(
@@ -209,12 +446,10 @@ def prepare(
     contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
     steps = 1.0 - math.log(ratio) / math.log(contraction)
     share = _share(F) if ratio <= SINGLE_GAIN or F.coarse else 1.0
-    explicit = _weight(F) * m * m * n + steps * _ENTRY * m * m
-    # Without K, the steps and the check at the end, which makes A; with K, A is still to make.
-    free = (share * steps + 1.0) * _weight(F) * 2.0 * m * n * n
-    cheaper = explicit + _weight(F) * m * n * n < free and 8 * m * m <= memory
+    cheaper = 8 * m * m <= memory and pays_to_form(F, steps, _ENTRY, share)
     # With n > m no n-by-n matrix is formed, whatever the cost.
-    return CGSystem(F, b, delta, A1, z1, n > m or cheaper, memory)
+    operator = NormalOperator(F, n > m or cheaper)
+    return CGSystem(F, b, delta, A1, z1, operator, memory)
 
 
 def _weight(F: Sensing) -> float:
