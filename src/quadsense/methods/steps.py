@@ -97,7 +97,9 @@ def own(problem: Problem, values: Any) -> Array:
 
 def at_work(problem: Problem, values: Array) -> Any:
     """An array of the data as methods see it: NumPy's, or on a device, as `Sensing.at_work`."""
-    return DeviceArray(values) if works_on_device(problem) else to_numpy(values)
+    if isinstance(problem.b, np.ndarray) or not works_on_device(problem):
+        return to_numpy(values)
+    return DeviceArray(values)
 
 
 def works_on_device(problem: Problem) -> bool:

@@ -42,7 +42,7 @@ class CgProgram:
 
     def aiming(self, state: residuals.CGState) -> CGSystem:
         """The system with the tolerances that the state aims at."""
-        return self.system.aiming(state.goal)
+        return self.system if state.goal == 1.0 else self.system.aiming(state.goal)
 
 
 class ConjugateGradient(ConjugateGradientTraits, Stepped):

@@ -337,8 +337,6 @@ class CGSystem:
 
     def aiming(self, goal: float) -> Self:
         """Return the system with tolerances `goal` times as wide; what is derived is shared."""
-        if goal == 1.0:
-            return self
         known: dict[float, Self] = self.__dict__.setdefault("_aiming", {})
         if goal not in known:
             other = replace(self, delta=goal * self.delta)
