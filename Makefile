@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rest test-all test-gpu bench-gpu test-oldest test-deep test-kills test-cluster check format docs look dist test-dist figures bench-paper bench-limits bench bench-quick clean
+.PHONY: help demo test test-rest test-all test-gpu bench-gpu test-oldest test-deep test-golden test-kills test-cluster check format docs look dist test-dist figures bench-paper bench-limits bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ test-deep: $(VENV)/.installed-dev  ## Solve 50,000 generated problems, check eve
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 5000 --seed 1000000 --jobs 2
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/answers_check.py --count 4000
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/answers_check.py --count 1000 --seed 1000000
+
+test-golden: $(VENV)/.installed-dev  ## Compare 2,500 answers with those written down in tests/golden.json.gz
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/golden.py compare
 
 test-kills: $(VENV)/.installed-dev  ## Kill 20 runs of every kind at random moments, take them up (minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/survival.py --kills 20

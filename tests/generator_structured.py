@@ -248,7 +248,9 @@ def _differences(
         offsets = rng.standard_normal((m, known)) * (rng.random((m, 1)) < 0.8)
         offsets = offsets * _scales(rng, norms, m)[:, None]
     given = pairs.tolist() if rng.random() < 0.3 else pairs
-    return probes.differences(given, nodes, offsets), difference_rows(pairs, nodes, offsets)
+    U = probes.differences(given, nodes, offsets)
+    U.constraints = ()  # the rows alone, about any A: its last block need not be I
+    return U, difference_rows(pairs, nodes, offsets)
 
 
 class ByLooks:
