@@ -14,6 +14,13 @@ from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.typing import Seed, check_flag, is_number, is_whole, to_generator
 
+__all__ = ["Dataset", "gaussian", "near_orthogonal", "orthonormal"]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)
+
 
 @dataclass(frozen=True, repr=False)
 class Dataset:

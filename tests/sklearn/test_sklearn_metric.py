@@ -402,7 +402,7 @@ def test_a_supervised_learner_speaks_of_pairs_too():
     assert list(names) == [f"mahalanobislearner_supervised{k}" for k in range(4)]
 
 
-MODULES = ["", ".regressor", ".metric", ".supervised"]
+MODULES = ["", ".regressor", ".metric"]
 
 
 @pytest.mark.parametrize("name", MODULES)

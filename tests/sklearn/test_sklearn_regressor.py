@@ -17,7 +17,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quadsense.sklearn import InfeasibleWarning, QuadraticRegressor
-from quadsense.sklearn.joint import within
+from quadsense.sklearn.fits import within
 from quadsense.sklearn.model import ModelRows
 from quadsense.vocabulary import Status
 
@@ -234,7 +234,7 @@ def test_a_positive_semidefinite_fit_is_the_best_with_w_and_c(m, parts, weighted
 def test_where_sums_over_rows_would_not_fit_the_cone_is_reached_all_the_same(monkeypatch):
     X, y = data(30, 3, seed=7)
     direct = QuadraticRegressor(0.3, psd=True).fit(X, y)
-    monkeypatch.setattr("quadsense.sklearn.profile.MOST", 10.0)
+    monkeypatch.setattr("quadsense.sklearn.fits.MAX_SUM_ENTRIES", 10.0)
     other = QuadraticRegressor(0.3, psd=True).fit(X, y)
     assert objective(other, X, y) == pytest.approx(objective(direct, X, y), rel=1e-5)
 

@@ -10,3 +10,8 @@ from quadsense.plot.matrices import gram, matrix
 from quadsense.plot.residuals import history, residuals
 
 __all__ = ["gram", "history", "intervals", "matrix", "residuals"]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

@@ -24,3 +24,8 @@ __all__ = [
     "operator",
     "stack",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

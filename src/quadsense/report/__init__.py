@@ -3,3 +3,8 @@
 from quadsense.report.document import Report
 
 __all__ = ["Report"]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

@@ -13,9 +13,8 @@ except ImportError:
         "quadsense.sklearn needs scikit-learn: pip install 'quadsense[sklearn]'"
     ) from None
 
-from quadsense.sklearn.metric import MahalanobisLearner
+from quadsense.sklearn.metric import MahalanobisLearner, MahalanobisLearner_Supervised
 from quadsense.sklearn.regressor import InfeasibleWarning, QuadraticRegressor
-from quadsense.sklearn.supervised import MahalanobisLearner_Supervised
 
 __all__ = [
     "InfeasibleWarning",
@@ -23,3 +22,8 @@ __all__ = [
     "MahalanobisLearner_Supervised",
     "QuadraticRegressor",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

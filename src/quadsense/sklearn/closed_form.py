@@ -1,25 +1,29 @@
-r"""Quadratic ridge regression in closed form, by the kernel or by the features.
-
-With ``phi(x)`` the entries of ``x x'`` (those off the diagonal times the root of 2) and
-``x / sqrt(lp)``, the fit is ridge regression on ``phi``, whose kernel is
-``(x . z)^2 + (x . z) / lp``. c is not penalised: features and values are taken about their
-weighted means, and rows are scaled by the roots of their weights; ``psi_i = sqrt(s_i) (phi(x_i) -
-mean)``. Whichever is smaller is formed, ``Psi Psi'`` of order m or ``Psi' Psi`` of the number of
-unknowns.
-"""
+"""The fit in closed form: kernel ridge regression, leave-one-out, and what is certified of it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property
+from quadsense.measurements import Measurements
+from quadsense.methods.traits import GapOptions
+from quadsense.preferences import Preference
+from quadsense.result.certificate import Certificate
+from quadsense.result.facts import Determined, gather_facts
+from quadsense.result.result import Result
+from quadsense.result.values import evaluate, make_objective
+from quadsense.sklearn.fits import tolerances
 from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector
+from quadsense.vocabulary import History, Status
 
-BLOCK = 2**21
+BLOCK_ENTRIES = 2**21
 """Entries of the features that are held at once."""
 
 CUT = 4.0
@@ -126,7 +130,7 @@ class FeatureForm(RidgeForm):
     def blocks(self) -> Iterator[tuple[slice, Matrix]]:
         """Psi, some rows at a time."""
         rows, (i, j, factor) = self.rows, self.upper
-        step = max(1, BLOCK // rows.unknowns)
+        step = max(1, BLOCK_ENTRIES // rows.unknowns)
         for begin in range(0, rows.m, step):
             part = slice(begin, min(begin + step, rows.m))
             X = rows.X[part]
@@ -177,3 +181,201 @@ def _solved(M: Matrix, right: Vector, alpha: float) -> Vector:
     least = CUT * len(M) * np.finfo(np.float64).eps * max(float(values[-1]), 0.0)
     kept = values > least
     return np.asarray(vectors[:, kept] @ ((vectors[:, kept].T @ right) / (values[kept] + alpha)))
+
+
+# --- leave one out -------------------------------------------------------------------------------
+
+
+ALPHA_DECADES = (2.0, -7.0)
+"""Penalties tried, as decades of the largest eigenvalue: from nothing but c to next to none."""
+
+ALPHAS_PER_DECADE = 4
+"""Penalties a decade."""
+
+LEAST = 1e-12
+"""Share of a row that the others do not determine below which its error cannot be told."""
+
+
+def default_alphas(largest: float) -> Vector:
+    """Penalties to try, the largest first, for that largest eigenvalue."""
+    first, last = ALPHA_DECADES
+    count = int((first - last) * ALPHAS_PER_DECADE) + 1
+    return (largest if largest > 0.0 else 1.0) * np.logspace(first, last, count)
+
+
+class KernelPath:
+    """By the eigendecomposition of ``Psi Psi'``."""
+
+    def __init__(self, form: KernelForm) -> None:
+        self.form = form
+        # With c, sqrt(s) is in the kernel of K. As the eigenvector of the largest eigenvalue it is
+        # known, and 1 - h is a sum over the others, without cancellation.
+        values, self.V = eigh(form.lifted)
+        if form.rows.intercept:
+            values, self.V = values[:-1], self.V[:, :-1]
+        self.values = np.maximum(values, 0.0)
+        self.turned = self.V.T @ form.target
+
+    @property
+    def largest(self) -> float:
+        """Largest eigenvalue."""
+        return float(self.values[-1]) if self.values.size else 0.0
+
+    def errors(self, alphas: Vector) -> Matrix:
+        """Errors of the rows left out, (m, k)."""
+        share = alphas / (self.values[:, None] + alphas)
+        free = (self.V * self.V) @ share
+        off = self.V @ (share * self.turned[:, None])
+        return _divided(off, free) / self.form.roots[:, None]
+
+    def solve(self, alpha: float) -> Coefficients:
+        """The fit of that penalty."""
+        return self.form.coefficients(
+            self.form.roots * (self.V @ (self.turned / (self.values + alpha)))
+        )
+
+
+class FeaturePath:
+    """By the eigendecomposition of ``Psi' Psi``."""
+
+    def __init__(self, form: FeatureForm) -> None:
+        self.form = form
+        G, right = form.normal
+        values, self.Q = eigh(G)
+        self.values = np.maximum(values, 0.0)
+        self.turned = self.Q.T @ right
+
+    @property
+    def largest(self) -> float:
+        """Largest eigenvalue."""
+        return float(self.values[-1])
+
+    def errors(self, alphas: Vector) -> Matrix:
+        """Errors of the rows left out, (m, k)."""
+        form = self.form
+        rows, inverse = form.rows, 1.0 / (self.values[:, None] + alphas)
+        found = np.empty((rows.m, alphas.size))
+        for part, features in form.blocks():
+            images = features @ self.Q
+            held = (images * images) @ inverse
+            if rows.intercept:
+                held = held + (rows.s[part] / rows.total)[:, None]
+            off = form.target[part, None] - images @ (inverse * self.turned[:, None])
+            found[part] = _divided(off, 1.0 - held) / form.roots[part, None]
+        return found
+
+    def solve(self, alpha: float) -> Coefficients:
+        """The fit of that penalty."""
+        return self.form.unpacked(self.Q @ (self.turned / (self.values + alpha)))
+
+
+def _divided(off: Matrix, free: Matrix) -> Matrix:
+    """``off / free``, infinite for a row that the others say nothing of."""
+    told = free > LEAST
+    return np.where(told, off / np.where(told, free, 1.0), np.inf)
+
+
+def make_path(form: KernelForm | FeatureForm) -> KernelPath | FeaturePath:
+    """The path over penalties."""
+    return KernelPath(form) if isinstance(form, KernelForm) else FeaturePath(form)
+
+
+def mean_errors(path: KernelPath | FeaturePath, alphas: Vector) -> Vector:
+    """Weighted mean of the squared errors of the rows left out, for each penalty."""
+    rows = path.form.rows
+    errors = path.errors(alphas)
+    with np.errstate(over="ignore"):
+        return np.asarray((rows.s / rows.total) @ errors**2)
+
+
+# --- what is certified ---------------------------------------------------------------------------
+
+
+NO_ROWS = np.empty(0, np.int64)
+
+
+def stated(
+    X: Matrix, b: Vector, weights: Vector, A: Matrix, *, alpha: float, psd: bool,
+    local: bool = False, delta: Vector | None = None, dual: Vector | None = None,
+    method: str = "closed form",
+) -> Result:  # fmt: skip
+    """What ``sum s (x'Ax - b)^2 + alpha ||A||^2`` is at A, and how little it can be.
+
+    Parameters
+    ----------
+    X, b, weights : rows, readings and their weights
+    A : ndarray of shape (n, n)
+    alpha : float
+    psd : bool
+        Over positive semidefinite matrices.
+    local : bool
+        A is of a rank: at rest, with nothing proved.
+    delta : ndarray of shape (m,), optional
+        Tolerances, all of them met.
+    dual : ndarray of shape (m,), optional
+        What proves how little it can be; by default what A leaves over, with its weights.
+    method : str
+        How A was found.
+    """
+    begin = time.perf_counter()
+    target = delta is not None
+    data = Measurements(X, b, weights=weights, **({} if delta is None else tolerances(b, delta)))
+    if not target:
+        data = data.without_tolerance()
+    matrix = SensedMatrix.from_dense(A)
+    values = evaluate(data, matrix)
+    preference = Preference(
+        "least_squares", psd=psd, target=target, ridge=float(alpha), weights=weights
+    )
+    if dual is None:
+        dual = 2.0 * weights * (values.reads - b)
+    gap = GapOptions().gap
+    objective = make_objective(
+        data, preference, matrix, values.reads, values.error, None if local else dual,
+        fits=True, gap=gap,
+    )  # fmt: skip
+    closed = objective is not None and objective.closed and not local
+    status = Status.LOCAL if local else Status.OPTIMAL if closed else Status.UNDECIDED
+    if target and bool(values.met.all()):
+        status = Status.MET
+    claims = {Status.OPTIMAL: "optimal", Status.MET: "met"}
+    upper = float(values.upper.max())
+    certificate = Certificate(
+        kind=claims.get(status, "none"),
+        upper_bound=upper,
+        lower_bound=0.0,
+        rounding=float((values.error / data.unit_ends.unit).max()),
+        matrix=matrix,
+        psd=psd,
+        gap=gap if status is Status.OPTIMAL else 0.0,
+        tolerance=data.plain.stated_tolerance,
+        lo=data.plain.lo if data.from_bounds else None,
+        hi=data.plain.hi if data.from_bounds else None,
+        objective=objective,
+    )
+    facts = gather_facts(
+        data, values, certificate, status, Determined(None, data.unit_rows.unknowns, False),
+        target=target, sought="least_squares", wanted="least_squares",
+    )  # fmt: skip
+    empty = np.empty(0)
+    return Result(
+        status=status,
+        matrix=matrix,
+        residuals=values.residuals,
+        max_ratio=float(values.ratios.max()),
+        violations=NO_ROWS,
+        n_iter=0,
+        history=History(NO_ROWS, *[empty] * 7),
+        timings={"proofs": time.perf_counter() - begin},
+        certificate=certificate,
+        plan={"method": method, "lemma": "", "reasons": ["least squares with a ridge: " + method]},
+        facts=facts,
+    )
+
+
+def without_data(result: Result) -> Result:
+    """The result with A alone: no row of the data is kept."""
+    matrix = SensedMatrix.from_dense(np.array(result.A, np.float64))
+    claim = replace(result.certificate, matrix=matrix, data=None)
+    kept: Any = replace(result, matrix=matrix, certificate=claim)
+    return kept

@@ -13,14 +13,25 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from quadsense.result.result import Result
 from quadsense.sklearn import checks
-from quadsense.sklearn.closed_form import closed_form
-from quadsense.sklearn.joint import tolerances, within
-from quadsense.sklearn.leave_one_out import default_alphas, make_path, mean_errors
-from quadsense.sklearn.low_rank import is_met, ranked
+from quadsense.sklearn.closed_form import (
+    closed_form,
+    default_alphas,
+    make_path,
+    mean_errors,
+    stated,
+    without_data,
+)
+from quadsense.sklearn.fits import (
+    fits_in_memory,
+    is_met,
+    profiled,
+    ranked,
+    tolerances,
+    with_linear,
+    within,
+)
 from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector, in_units
-from quadsense.sklearn.profile import fits_in_memory, profiled, with_linear
 from quadsense.sklearn.runs import CallbackSupportMixin, Strides, with_callbacks
-from quadsense.sklearn.stated import stated, without_data
 from quadsense.solve import solve
 from quadsense.system.threads import one_blas_thread
 from quadsense.vocabulary import Status

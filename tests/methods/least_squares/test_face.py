@@ -1,5 +1,6 @@
 """The public face: names, short representations, and an import that is quick."""
 
+import importlib
 import subprocess
 import sys
 
@@ -22,6 +23,15 @@ def test_dir_shows_public_names_only():
     assert "__version__" in dir(quadsense)
     for name in dir(quadsense):
         getattr(quadsense, name)
+
+
+@pytest.mark.parametrize("name", ["datasets", "plot", "probes", "report", "sklearn"])
+def test_dir_of_a_module_shows_its_public_names_only(name):
+    module = importlib.import_module(f"quadsense.{name}")
+    assert dir(module) == sorted(module.__all__)
+    for each in dir(module):
+        assert not each.startswith("_")
+        assert getattr(module, each).__module__.startswith("quadsense.")
 
 
 HEAVY = ("numba", "scipy.stats", "scipy.special", "scipy.optimize", "click", "tqdm",

@@ -1,0 +1,462 @@
+"""Fits that `quadsense.solve` finds: in a cone or of a rank, within tolerances, or both.
+
+**Least squares with A in a cone or of a rank**: w and c are taken out. For a given A the best w and
+c are linear in what A leaves over, so that the least cost over them is
+``||L (y - F(A))||^2 + alpha ||A||_F^2`` with ``L'L = S^(1/2) (I - H) S^(1/2)``, H the matrix of the
+ridge regression on ``(x, 1)`` that penalises w alone. That is a problem in A with readings that are
+sums over rows, ``L F(A)``, which `quadsense.solve` takes as they are (`mix`): what is proved of it
+is proved of all three. Where there are more rows than unknowns of A, an orthonormal basis of the
+range of ``L F`` reduces the sums to as many.
+
+**Within tolerances**: A, w and c are one problem in a larger matrix. Without a cone
+``x' A x + w' x + c`` is the quadratic form of ``(x, k)`` in a matrix of order n + 1, whose norm
+costs w with ``lp = 1/(2 k^2)``; c has in addition a diagonal entry of its own, read ``T`` times.
+Where A is to be positive semidefinite, w and c must not be: each is the difference of two further
+diagonal entries, both positive. The ridge then costs c a little, around its last value: solved
+again from there (a proximal point), until that is nothing.
+
+**Of a rank and within tolerances**: A, and w with c, in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import linprog
+
+from quadsense.result.result import Result
+from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector
+from quadsense.sklearn.runs import Solve, plainly
+from quadsense.vocabulary import Status
+
+# --- least squares in a cone or of a rank --------------------------------------------------------
+
+
+MAX_SUM_ENTRIES = 3e7
+"""Entries of the sums over rows up to which they are formed."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The part ``w' x + c``: its ridge regression, with the penalty of w and weights."""
+
+    rows: ModelRows
+    alpha: float
+
+    def design(self, X: Matrix) -> Matrix:
+        """``(x, 1)``, what there is of it, a row."""
+        parts = [X] * self.rows.linear + [np.ones((len(X), 1))] * self.rows.intercept
+        return np.hstack([np.zeros((len(X), 0)), *parts])
+
+    @property
+    def _system(self) -> tuple[Matrix, Matrix]:
+        """The design with weights, and the roots of its penalties below."""
+        rows = self.rows
+        B = np.sqrt(rows.s)[:, None] * self.design(rows.X)
+        penalties = np.zeros(B.shape[1])
+        penalties[: rows.n * rows.linear] = np.sqrt(self.alpha * rows.lp)
+        return B, np.diag(penalties)
+
+    def best(self, left: Vector) -> tuple[Vector, float]:
+        """w and c that are best for what A leaves over."""
+        rows, (B, below) = self.rows, self._system
+        if not B.shape[1]:
+            return np.zeros(rows.n), 0.0
+        right = np.concatenate([np.sqrt(rows.s) * left, np.zeros(len(below))])
+        theta = np.linalg.lstsq(np.vstack([B, below]), right)[0]
+        w = theta[: rows.n] if rows.linear else np.zeros(rows.n)
+        return w, float(theta[-1]) if rows.intercept else 0.0
+
+    def times(self, V: Matrix) -> Matrix:
+        """``L V`` for V of shape (m, k)."""
+        B, below = self._system
+        V = np.sqrt(self.rows.s)[:, None] * V
+        if not B.shape[1]:
+            return V
+        U, sizes, _ = np.linalg.svd(np.vstack([B, below]), full_matrices=False)
+        top = U[: len(B), sizes > 1e-13 * sizes[0]]
+        left, cosines, _ = np.linalg.svd(top, full_matrices=False)
+        shrink = 1.0 - np.sqrt(np.maximum(1.0 - cosines**2, 0.0))
+        return np.asarray(V - left @ (shrink[:, None] * (left.T @ V)))
+
+
+def with_linear(rows: ModelRows, alpha: float, A: Matrix) -> Coefficients:
+    """A with the best w and c for it."""
+    plain = Coefficients(A, np.zeros(rows.n), 0.0)
+    w, c = Linear(rows, alpha).best(rows.y - plain.predict(rows.X))
+    return Coefficients(A, w, c)
+
+
+def fits_in_memory(rows: ModelRows) -> bool:
+    """Whether the sums over rows may be formed."""
+    return float(rows.m) * min(rows.m, rows.quadratic) <= MAX_SUM_ENTRIES
+
+
+def profiled(
+    rows: ModelRows, alpha: float, *, rank: Any = None, run: Solve = plainly, **options: Any
+) -> tuple[Coefficients, Result]:
+    """The fit with A positive semidefinite, or of a rank, without tolerances.
+
+    Parameters
+    ----------
+    rows : ModelRows
+    alpha : float
+    rank : as of `solve`
+        None for positive semidefinite.
+    run : callable
+        See `runs`.
+    **options
+        Of `solve`, such as ``gap``.
+    """
+    linear = Linear(rows, alpha)
+    plain = not (rows.linear or rows.intercept)
+    if plain:
+        X, b, mix, weights = rows.X, rows.y, None, rows.s
+    else:
+        mix = _sums(rows, linear)
+        X, b = rows.X, mix @ rows.y
+        weights = np.ones(b.size)
+    asked: dict[str, Any] = {"psd": True, "ridge": alpha}
+    if rank is not None:
+        asked = {"rank": rank}
+        if alpha > 0.0:  # which `solve` does not take with a rank: as rows that read A itself
+            X, b, mix, weights = _with_ridge(X, b, mix, weights, alpha)
+    if mix is not None:
+        asked["mix"] = mix
+
+    def parted(A: Matrix) -> Coefficients:
+        return with_linear(rows, alpha, A)
+
+    result = run(X, b, parted=parted, weights=weights, prefer="least_squares", **asked, **options)
+    return parted(np.asarray(result.A, np.float64)), result
+
+
+def _sums(rows: ModelRows, linear: Linear) -> Matrix:
+    """L, or as many combinations of its rows as A has unknowns."""
+    if rows.m <= rows.quadratic:
+        return linear.times(np.eye(rows.m))
+    i, j = np.triu_indices(rows.n)
+    features = rows.X[:, i] * rows.X[:, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+    basis = np.linalg.qr(linear.times(features))[0]
+    # L is symmetric up to the weights: Q'L = (S^(1/2) P^(1/2) Q)'.
+    roots = np.sqrt(rows.s)
+    return np.ascontiguousarray((roots[:, None] * linear.times(basis / roots[:, None])).T)
+
+
+def _with_ridge(
+    X: Matrix, b: Vector, mix: Matrix | None, weights: Vector, alpha: float
+) -> tuple[Matrix, Vector, Any, Vector]:
+    """The same with ``alpha ||A||_F^2`` as further readings of 0.
+
+    ``A_ii`` is one, and ``sqrt(2) A_ij`` the reading of ``e_i + e_j`` less those of the two.
+    """
+    m, n = X.shape
+    i, j = np.triu_indices(n, 1)
+    eye = np.eye(n)
+    probes = np.vstack([X, eye, eye[i] + eye[j]])
+    off = sp.csr_array((np.ones(i.size), (np.arange(i.size), i)), shape=(i.size, n))
+    off = off + sp.csr_array((np.ones(i.size), (np.arange(i.size), j)), shape=(i.size, n))
+    root = np.sqrt(0.5)
+    below = sp.block_array(
+        [[sp.eye_array(n), None], [-root * off, root * sp.eye_array(i.size)]]
+        if i.size
+        else [[sp.eye_array(n)]]
+    )
+    first = sp.eye_array(m) if mix is None else sp.csr_array(mix)
+    sums = sp.csr_array(sp.block_diag([first, below]))
+    more = n + i.size
+    return (
+        probes,
+        np.concatenate([b, np.zeros(more)]),
+        sums,
+        np.concatenate([weights, np.full(more, alpha)]),
+    )
+
+
+# --- within tolerances ---------------------------------------------------------------------------
+
+
+INTERCEPT_COST = 1e-2
+"""What a square of c costs, where readings of 1 would cost 1 through A: with less, the kernel
+loses digits."""
+
+MAX_PROXIMAL_STEPS = 6
+"""Times that it is asked at most: seen 2 to 3."""
+
+MIN_RIDGE = 1e-9
+"""Ridge, in units of the data, that keeps differences of positive entries from running away."""
+
+ROUNDING_SHARE = 1e-9
+"""Share of a tolerance left for the rounding of taking the three apart."""
+
+
+UNBOUNDED_TOLERANCE = 1e4
+"""Tolerance, in units of the largest value, that is none."""
+
+
+class Together:
+    """Probes and sums of the larger question, and A, w and c of its answer.
+
+    Parameters
+    ----------
+    rows : ModelRows
+    alpha : float
+    psd : bool
+        Whether A is to be positive semidefinite.
+    centre : float
+        What the penalty of c is about.
+    """
+
+    def __init__(self, rows: ModelRows, alpha: float, psd: bool, centre: float = 0.0) -> None:
+        self.rows, self.psd, self.centre = rows, psd, centre if rows.intercept else 0.0
+        m, n = rows.m, rows.n
+        square = max(rows.mean_square, 1e-8)
+        size = alpha / (rows.total * square * square)
+        self.T = square * np.sqrt(max(1.0, size) / INTERCEPT_COST)
+        self.alpha = max(alpha, MIN_RIDGE * rows.total * square * square)
+        self.border = np.sqrt(0.5 / rows.lp)
+        U, self.mix = self._doubled() if psd else self._bordered()
+        self.U = U
+        assert U.shape[1] >= n and self.mix.shape[0] == m
+
+    def _bordered(self) -> tuple[Matrix, Any]:
+        """``(x, k)``, and a probe for c; without c the corner is taken out again."""
+        rows = self.rows
+        m, n = rows.m, rows.n
+        order = n + rows.linear + rows.intercept
+        corner = rows.linear and not rows.intercept
+        U = np.zeros((m + (rows.intercept or corner), order))
+        U[:m, :n] = rows.X
+        if rows.linear:
+            U[:m, n] = self.border
+        once = []
+        if rows.intercept:
+            U[m, -1], once = 1.0, [np.full((m, 1), self.T)]
+        elif corner:
+            U[m, n], once = self.border, [np.full((m, 1), -1.0)]
+        return U, sp.csr_array(sp.hstack([sp.eye_array(m), *map(sp.csr_array, once)]))
+
+    def _doubled(self) -> tuple[Matrix, Any]:
+        """A, and two entries for each of w and c."""
+        rows = self.rows
+        m, n, B = rows.m, rows.n, Linear(rows, self.alpha).design(rows.X)
+        count = B.shape[1]
+        self.sizes = np.full(count, np.sqrt(1.0 / rows.lp))
+        if rows.intercept:
+            self.sizes[-1] = self.T
+        U = np.zeros((m + 2 * count, n + 2 * count))
+        U[:m, :n] = rows.X
+        U[m:, n:] = np.diag(np.sqrt(np.tile(self.sizes, 2)))
+        parts = [sp.eye_array(m)] + [sp.csr_array(B), sp.csr_array(-B)] * (count > 0)
+        return U, sp.csr_array(sp.hstack(parts))
+
+    def parted(self, M: Matrix) -> Coefficients:
+        """A, w and c of an answer."""
+        rows, n = self.rows, self.rows.n
+        A = M[:n, :n].copy()
+        w, c = np.zeros(n), self.centre
+        if self.psd:
+            both = M.diagonal()[n:]
+            theta = self.sizes * (both[: both.size // 2] - both[both.size // 2 :])
+            if rows.linear:
+                w = theta[:n].copy()
+            return Coefficients(A, w, c + float(theta[-1]) if rows.intercept else 0.0)
+        if rows.linear:
+            w = 2.0 * self.border * M[:n, n]
+        if rows.intercept:
+            c += self.T * float(M[-1, -1])
+            c += self.border**2 * float(M[n, n]) if rows.linear else 0.0
+        return Coefficients(A, w, c)
+
+
+def within(
+    rows: ModelRows,
+    alpha: float,
+    delta: Vector | None,
+    *,
+    psd: bool = False,
+    prefer: str = "least_squares",
+    centre: float | None = None,
+    tol: float = 1e-6,
+    run: Solve = plainly,
+) -> tuple[Coefficients, Result]:
+    """The fit within tolerances (or of the smallest worst error), w and c free.
+
+    Parameters
+    ----------
+    rows : ModelRows
+    alpha : float
+    delta : ndarray of shape (m,) or None
+        Tolerances; infinite where there is none.
+    psd : bool
+    prefer : str
+        Of `solve`.
+    centre : float, optional
+        About what c will be; by default the mean of y.
+    tol : float
+        How far the objective may be from its least value, as a part of it.
+    run : callable
+        See `runs`.
+    """
+    centre = float(rows.s @ rows.y) / rows.total if centre is None else centre
+    for _ in range(MAX_PROXIMAL_STEPS):
+        model = Together(rows, alpha, psd, centre)
+        result = _asked(model, delta, prefer, tol, run)
+        found = model.parted(np.asarray(result.A, np.float64))
+        penalty = model.alpha * ((found.c - model.centre) / model.T) ** 2
+        value = rows.objective(found, alpha)
+        if prefer == "nearest":
+            value = float(np.vdot(found.A, found.A)) + rows.lp * float(found.w @ found.w)
+            penalty /= model.alpha
+        done = not rows.intercept or prefer not in ("least_squares", "nearest")
+        if done or penalty <= 0.1 * tol * value or not result.success:
+            break
+        centre = found.c
+    return found, result
+
+
+def _asked(model: Together, delta: Vector | None, prefer: str, tol: float, run: Solve) -> Result:
+    """The answer about the larger matrix: by the interior-point kernel, else as `solve` would."""
+    rows = model.rows
+    b = rows.y - model.centre
+    asked: dict[str, Any] = {"prefer": prefer, "parted": model.parted}
+    if prefer == "least_squares":
+        asked |= {"ridge": model.alpha, "weights": rows.s, "gap": 0.5 * tol}
+    if prefer == "nearest":
+        asked |= {"prior": 0.0, "gap": 0.5 * tol}
+    if model.psd:
+        asked["psd"] = True
+    if model.U.shape[0] > rows.m:
+        asked["mix"] = model.mix
+    if delta is not None:
+        asked |= tolerances(b, delta * (1.0 - ROUNDING_SHARE))
+    if prefer not in ("least_squares", "nearest"):
+        return run(model.U, b, **asked)
+    result = run(model.U, b, method="conic", **asked)
+    if result.success and result.optimal:
+        return result
+    other = run(model.U, b, **asked)
+    if result.success and not (other.success and other.optimal):
+        return result
+    return other
+
+
+def tolerances(b: Vector, delta: Vector) -> dict[str, Any]:
+    """`delta` for `solve`: infinite ones as such that bind nothing, so that their rows count."""
+    known = np.isfinite(delta)
+    if not known.all():
+        size = float(np.max(np.abs(b), initial=0.0)) + float(np.max(delta[known], initial=0.0))
+        delta = np.where(known, delta, UNBOUNDED_TOLERANCE * (size or 1.0))
+    return {"delta": delta}
+
+
+# --- of a rank and within tolerances -------------------------------------------------------------
+
+
+MAX_ROUNDS = 5
+"""Most times that each of them is sought."""
+
+RESTARTS = 2
+"""Random starts of each search for A: it begins near."""
+
+MIN_FALL = 1e-3
+"""Share by which the worst excess must fall in a round for another one."""
+
+
+def ranked(
+    rows: ModelRows, alpha: float, delta: Vector, rank: Any, *, run: Solve = plainly, **options: Any
+) -> tuple[Coefficients, Result | None]:
+    """A fit of that rank within tolerances, and the result where it took a search.
+
+    The fit of least squares where it is within; else, from that without a penalty, A with w and c
+    held, then those of the smallest worst excess over the tolerances with A held, in turn. Nothing
+    is proved where that ends without a fit. "auto" tries one rank after the other.
+
+    Parameters
+    ----------
+    rows : ModelRows
+    alpha : float
+    delta : ndarray of shape (m,)
+    rank : as of `solve`
+    run : callable
+        See `runs`.
+    **options
+        Of `solve`.
+    """
+    for order in range(1, rows.n + 1) if rank == "auto" else (rank,):
+        first: Coefficients | None = None
+        for penalty in (alpha, 0.0):
+            found, _ = profiled(rows, penalty, rank=order, run=run, **options)
+            first = found if first is None else first
+            if is_met(rows, found, delta):
+                return found, None
+        fit, result = _in_turn(rows, found, delta, order, run, options)
+        if result.status is Status.MET:
+            return fit, result
+    assert first is not None
+    return first, result
+
+
+def is_met(rows: ModelRows, found: Coefficients, delta: Vector) -> bool:
+    """Whether every sample is within its tolerance, with room for rounding."""
+    off = np.abs(rows.y - found.predict(rows.X))
+    return bool(np.all(off <= delta * (1.0 - ROUNDING_SHARE)))
+
+
+def _in_turn(
+    rows: ModelRows,
+    found: Coefficients,
+    delta: Vector,
+    rank: Any,
+    run: Solve,
+    options: dict[str, Any],
+) -> tuple[Coefficients, Result]:
+    linear = Linear(rows, 0.0)
+    worst, goal = np.inf, delta * (1.0 - ROUNDING_SHARE)
+    for _ in range(MAX_ROUNDS):
+        b = rows.y - rows.X @ found.w - found.c
+        w, c = found.w, found.c
+
+        def parted(A: Matrix, w: Vector = w, c: float = c) -> Coefficients:
+            return Coefficients(A, w, c)
+
+        result = run(
+            rows.X, b, parted=parted, rank=rank, prefer="any", start=found.A,
+            max_restarts=RESTARTS, **tolerances(b, goal), **options,
+        )  # fmt: skip
+        found = parted(np.asarray(result.A, np.float64))
+        if result.status is Status.MET or not (rows.linear or rows.intercept):
+            break
+        found, excess = _least_excess(rows, linear, found, goal)
+        if excess >= (1.0 - MIN_FALL) * worst:
+            break
+        worst = excess
+    return found, result
+
+
+def _least_excess(
+    rows: ModelRows, linear: Linear, found: Coefficients, delta: Vector
+) -> tuple[Coefficients, float]:
+    """w and c of the least t with ``|y - f(x)| <= delta + t`` for every row, and t."""
+    bound = np.isfinite(delta)
+    plain = Coefficients(found.A, np.zeros(rows.n), 0.0)
+    left = (rows.y - plain.predict(rows.X))[bound]
+    B = linear.design(rows.X)[bound]
+    count = B.shape[1]
+    one = np.ones((len(B), 1))
+    program = linprog(
+        np.eye(count + 1)[-1],
+        A_ub=np.block([[B, -one], [-B, -one]]),
+        b_ub=np.concatenate([left + delta[bound], delta[bound] - left]),
+        bounds=[(None, None)] * count + [(0.0, None)],
+        method="highs",
+    )
+    if program.x is None:
+        return found, np.inf
+    theta = program.x[:-1]
+    w = theta[: rows.n] if rows.linear else np.zeros(rows.n)
+    c = float(theta[-1]) if rows.intercept else 0.0
+    return Coefficients(found.A, w, c), float(program.x[-1])
