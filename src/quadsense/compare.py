@@ -15,7 +15,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.preferences import Preference, make_question
-from quadsense.query.decision import decided
+from quadsense.query.plan import decided
 from quadsense.query.query import Query
 from quadsense.query.request import to_measurements
 from quadsense.result.result import Result

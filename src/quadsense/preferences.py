@@ -90,6 +90,16 @@ class Preference:
         return self.name.startswith("slack_")
 
     @property
+    def worst_error(self) -> bool:
+        """Whether it is the smallest worst ratio of an error to its tolerance."""
+        return self.name == "minimax"
+
+    @property
+    def refutes(self) -> bool:
+        """Whether a value above 1 says that nothing fits."""
+        return self.worst_error and self.target
+
+    @property
     def upwards(self) -> bool:
         """Whether what is reported is the larger the better: the sum of logarithms."""
         return self.name == "center"

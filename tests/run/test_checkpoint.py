@@ -24,8 +24,8 @@ import quadsense
 from quadsense import Status, methods
 from quadsense.methods import METHODS
 from quadsense.query import plan
-from quadsense.run.checkpoint import fingerprint
-from quadsense.run.checkpoint.journal import Journal
+from quadsense.run import fingerprint
+from quadsense.run.journal import Journal
 from quadsense.stages import path as road
 from quadsense.system.machine import Rates
 
@@ -334,7 +334,7 @@ def test_a_disk_that_is_full_from_the_beginning_is_said_before_the_work(tmp_path
     def full(*arguments, **named):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("quadsense.run.checkpoint.journal.save", full)
+    monkeypatch.setattr("quadsense.run.journal.save", full)
     with pytest.raises(ValueError, match="cannot be written: No space left on device"):
         solved("cg", checkpoint=tmp_path / "c")
 

@@ -17,8 +17,7 @@ from quadsense.cli.method_options import MethodCommand
 from quadsense.cli.shared import echo_json, to_order
 from quadsense.files.table import stem
 from quadsense.query.choice import by_shape
-from quadsense.query.decision import planned
-from quadsense.query.plan import Plan, Shape, make_plan
+from quadsense.query.plan import Plan, Shape, make_plan, planned
 from quadsense.query.query import Query
 from quadsense.query.scaling import Scaling
 from quadsense.system.machine import Rates, known_rates, measure_rates

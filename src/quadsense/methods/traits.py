@@ -279,6 +279,8 @@ class Traits:
         Whether it can prove that nothing fits.
     preferences : frozenset of str
         The values of `prefer` that it answers, and "slack_max", "slack_sum", "slack_squares".
+    built_in : frozenset of str
+        Those of them that it seeks by itself, from readings and tolerances, without an objective.
     begins_anew : bool
         Whether, where a given start leads nowhere, `solve` may begin again without it.
     hands_over : tuple of str
@@ -299,6 +301,7 @@ class Traits:
     constraints: ClassVar[bool] = False
     proves: ClassVar[bool] = False
     preferences: ClassVar[frozenset[str]] = frozenset({"any"})
+    built_in: ClassVar[frozenset[str]] = frozenset()
     begins_anew: ClassVar[bool] = True
     hands_over: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[type[Options]] = Options

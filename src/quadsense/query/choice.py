@@ -18,10 +18,9 @@ from quadsense.measurements.frame import Columns, columns_of, dense_in
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
 from quadsense.methods.low_rank.traits import is_lean
-from quadsense.methods.traits import MAX_WIDE
+from quadsense.methods.traits import MAX_WIDE, Shape
 from quadsense.preferences import Preference, make_question
 from quadsense.proofs.definite import cholesky
-from quadsense.query.plan import Shape
 from quadsense.query.query import Query
 from quadsense.result.result import Result
 from quadsense.system.watch import Stop, Watch
@@ -201,12 +200,11 @@ def decide(
 def _answers(method: str, shape: Shape) -> bool:
     """Whether a method answers what is preferred among such matrices.
 
-    Those that seek any fit know the smallest worst error too, but only where nothing else is asked.
+    What is built into a method it seeks only where nothing else is asked.
     """
     kind = METHODS.traits(method)
-    least = shape.prefer == "minimax" and "any" in kind.preferences
     known = shape.prefer in kind.preferences and shape.cone in kind.cones
-    return known and not (least and (shape.target or shape.constrained))
+    return known and not (shape.prefer in kind.built_in and (shape.target or shape.constrained))
 
 
 def check_preference(shape: Shape, query: Query) -> None:

@@ -378,11 +378,12 @@ class Query:
             those that are more than that, "b" among them where there are readings.
         """
         given = vars(self)
-        limits = {name: given[name] for name in LIMITS}
         found: dict[str, Any] = {}
         arrays = []
-        for name, value in (self.identity(data) | limits).items():
-            default = DEFAULTS.get(name)
+        own = given_in(data)
+        values = {**given, **self.options, **own}
+        for name in (*own, *ANSWER, *self.options, *LIMITS):
+            value, default = values[name], DEFAULTS.get(name)
             if value is default or value is None or value is False:
                 continue
             small = _plain(value)

@@ -25,7 +25,7 @@ from quadsense.methods import COLD, METHODS, Options, Traits, Warm
 from quadsense.query.query import STARTS, Query, nearest_name
 from quadsense.result.result import Result
 from quadsense.result.values import on_rows_of
-from quadsense.run.checkpoint import Journal
+from quadsense.run.journal import Journal
 from quadsense.run.loop import Limits
 from quadsense.system.watch import Watch
 from quadsense.typing import check_flag, to_generator

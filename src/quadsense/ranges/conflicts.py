@@ -90,7 +90,7 @@ def conflict(data: Measurements, psd: bool, dual: Vector) -> Conflict | None:
     zero = data.contradictions()
     if zero.size:
         return Conflict(zero[:1], np.ones(1), True)
-    search = _Search(data, psd)
+    search = _ConflictSearch(data, psd)
     with suppress(Stop), LENIENT():
         search.look(dual)
     return search.found()
@@ -102,7 +102,7 @@ def dispensable(data: Measurements, psd: bool, members: Indices) -> tuple[int, .
     The heaviest `MAX_LEFT_OUT` rows and the heaviest constraint are tried, as far as that is within
     `MOST_WORK`.
     """
-    search, found = _Search(data, psd), []
+    search, found = _ConflictSearch(data, psd), []
     fixed = members >= data.measured
     with suppress(Stop), LENIENT():
         for row in (*members[~fixed][:MAX_LEFT_OUT], *members[fixed][:1]):
@@ -124,7 +124,7 @@ class _Set(NamedTuple):
     dual: Vector
 
 
-class _Search:
+class _ConflictSearch:
     """The smallest set so far."""
 
     def __init__(self, data: Measurements, psd: bool) -> None:

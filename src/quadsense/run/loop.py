@@ -18,8 +18,8 @@ from quadsense.core.progress import looked
 from quadsense.core.records import cached_property
 from quadsense.methods import COLD, Method, Problem, Warm
 from quadsense.proofs.rounding import Enclosure, is_met
-from quadsense.run.checkpoint import Journal, Record
-from quadsense.run.checkpoint.fingerprint import mark
+from quadsense.run.fingerprint import mark
+from quadsense.run.journal import Journal, Record
 from quadsense.run.recorder import Recorder
 from quadsense.system.watch import Interrupts, Stop, Watch
 from quadsense.vocabulary import Claim, Reason, Status, Why, because

@@ -288,7 +288,8 @@ def _misses(data: Measurements, certificate: Certificate) -> tuple[float, float]
 
 def _comes_with_a_fit(request: Request, answer: Answer) -> bool:
     """Whether A is the least-squares fit where nothing fits, not the one of the proof."""
-    return not answer.hard and not answer.set_aside.size and request.wanted != "minimax"
+    asked = request.preferences[0]
+    return not (answer.hard or answer.set_aside.size or asked.worst_error)
 
 
 def _status(request: Request, answer: Answer, certificate: Certificate, stopped: bool) -> Status:

@@ -28,16 +28,8 @@ from quadsense.query.choice import least_squares_of
 from quadsense.query.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.query.request import start_value
 from quadsense.result.values import Objective, Values, allowed_size, is_admitted, make_objective
-from quadsense.stages.runs import (
-    ANY,
-    NONE,
-    Answer,
-    Request,
-    answer_question,
-    found_in,
-    run_plan,
-    to_problem,
-)
+from quadsense.stages.path import answer_question, run_plan
+from quadsense.stages.runs import ANY, NONE, Answer, Request, found_in, to_problem
 from quadsense.system.watch import FLOPS, Stop
 from quadsense.vocabulary import Claim, Status
 

@@ -1,39 +1,81 @@
-"""What `solve` does, top to bottom: query, decision, runs, result."""
+"""What `solve` does, top to bottom: query, decision, runs, result.
+
+`answered` is the solve; `run_plan` is the order in which the plan's methods run: those that go by
+the objective that is preferred, then, where none of them finds its A, those that take any fit or
+prove that there is none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from quadsense.arrays import to_numpy
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.frame import shown_outside
-from quadsense.query.decision import decided
-from quadsense.query.plan import refuse_what_cannot_fit
+from quadsense.methods import COLD, METHODS, Problem, Warm
+from quadsense.methods.steps import own
+from quadsense.preferences import (
+    TERMS,
+    Preference,
+    make_question,
+    with_set_aside,
+    without_far_ends,
+)
+from quadsense.proofs.infeasible import user_dual
+from quadsense.query.plan import decided, refuse_what_cannot_fit
 from quadsense.query.query import PARAMETERS, Query, environment
 from quadsense.query.request import (
     current_method,
     refuse_unknown,
+    start_value,
     to_limits,
     to_measurements,
     to_seed,
     to_start,
 )
 from quadsense.result.result import Result
-from quadsense.run.checkpoint import to_journal
-from quadsense.run.checkpoint.fingerprint import marks_of
+from quadsense.result.values import Values, allowed_size, is_admitted, make_objective
+from quadsense.run.fingerprint import marks_of
+from quadsense.run.journal import to_journal
+from quadsense.run.loop import Outcome
 from quadsense.stages.answer import to_result
-from quadsense.stages.runs import Request, preferred_among, run_plan, to_problem
+from quadsense.stages.runs import (
+    NONE,
+    Answer,
+    Request,
+    found_in,
+    in_turn,
+    is_lost,
+    run_method,
+    to_problem,
+    zero,
+)
 from quadsense.system.memory import limited_memory, to_bytes
 from quadsense.system.threads import one_blas_thread
-from quadsense.system.watch import Interrupted, Watch
+from quadsense.system.watch import Interrupted, Stop, Watch
 from quadsense.typing import to_list
-from quadsense.vocabulary import Status
+from quadsense.vocabulary import Claim, Status
 
 UNDONE = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
 """How runs end that found no A as it was asked for."""
+
+MISSES_NOTHING = 1e-3
+"""Misses under slack, in units of the tolerance, at which a fit without any is sought."""
+
+SETTLED = (
+    Status.MET, Status.OPTIMAL, Status.LOCAL, Status.INTERRUPTED, Status.TIME_LIMIT, Status.MAX_ITER
+)  # fmt: skip
+"""How a run ends that nothing should follow."""
+
+KNOWN_GAP = 1e-6
+"""Relative gap of the bounds at which a start is taken for the answer: methods come as close."""
 
 
 def answered(query: Query, clock: Callable[[], float] | None = None) -> Result:
@@ -113,3 +155,247 @@ def answered(query: Query, clock: Callable[[], float] | None = None) -> Result:
     if interrupts.pressed:
         raise Interrupted(result)
     return result
+
+
+def run_plan(request: Request) -> Answer:
+    """Ask for the A that is preferred; where no method finds it, for any fit or a proof of none."""
+    able, others = _by_objective(request)
+    answer: Answer | None = None
+    for preference in request.preferences if able else ():
+        asking = changed(request, problem=_asking(request, preference))
+        answer = _known(asking, preference)
+        if answer is not None:
+            return answer
+        answer = _preferred(asking, preference, able)
+        # The worst error over the cone, without constraints, the certificate bounds by itself.
+        plain = preference.worst_error and not (preference.target or request.data.constraints)
+        answer = changed(answer, preference=preference, asked=not (plain and request.positive))
+        refuted = _refuted(asking, answer)
+        if refuted is not None:
+            return refuted
+        last = preference is request.preferences[-1]
+        if _is_settled(answer) and (last or not is_lost(answer)):
+            return answer
+    if answer is not None and (preference.slack or not others):
+        return _fit_instead(request, others, answer)
+    found = changed(_by_any_fit(request, others), preference=request.preferences[0])
+    if answer is None:
+        return found
+    if found.outcome.status is Status.MET:  # from which the preferred one may be found after all
+        again = in_turn(changed(asking, warm=found.outcome.warm), able)
+        if again.outcome.status is Status.MET:
+            return changed(again, preference=preference, asked=True)
+    return found
+
+
+def answer_question(request: Request) -> Answer:
+    """Ask for the A that is preferred, and for nothing in its place."""
+    preference = request.preferences[0]
+    able, _ = _by_objective(request)
+    asking = changed(request, problem=_asking(request, preference))
+    return changed(in_turn(asking, able), preference=preference, asked=True)
+
+
+def _preferred(request: Request, preference: Preference, methods: tuple[str, ...]) -> Answer:
+    """Run the methods on the question, first without what seldom binds.
+
+    That is the band of a row of weight 0, which is not in the sum, and an end far beyond all that
+    is forced on A. An A that is within them all the same is the preferred one. Where it is not, the
+    question is asked again with them; but where no fit of the rows that have a weight was found,
+    none would be with the others.
+    """
+    data = request.data
+    rows = _rows_of_no_weight(data, preference)
+    problem = _asking(request, preference, rows) if rows.size else request.problem
+    assert problem.question is not None
+    question, far = without_far_ends(problem.question)
+    loose = far.copy()
+    loose[rows] = True
+    if loose.any():
+        kept = changed(request, problem=changed(problem, question=question))
+        answer = in_turn(kept, methods, rows)
+        matrix = answer.matrix
+        found = found_in(matrix, request.problem)
+        met = Values(data, found, size=allowed_size(data, matrix)).met[loose].all()
+        if met or (answer.outcome.status is not Status.MET and not far.any()):
+            return changed(answer, outcome=changed(answer.outcome, found=found), set_aside=NONE)
+    return in_turn(request, methods)
+
+
+def _rows_of_no_weight(data: Measurements, preference: Preference) -> npt.NDArray[np.int64]:
+    """Return the rows that the user keeps out of the sum of squares, and that have a band."""
+    weights, ends = preference.weights, data.ends
+    if weights is None or TERMS[preference.name] != "squares" or not preference.target:
+        return NONE
+    assert ends is not None
+    band = ends.sides.any(axis=0) & ~ends.exact
+    return np.flatnonzero((weights == 0.0) & band[: data.measured])
+
+
+def _known(request: Request, preference: Preference) -> Answer | None:
+    """Return the answer that needs no step: the start, or A = 0 for the least trace, if optimal.
+
+    Optimal means that proven bounds on the objective, by the dual vector of the earlier result, are
+    as close as a method would bring them. None otherwise.
+    """
+    problem, warm = request.problem, request.warm
+    if problem.rank is not None or problem.signs is not None:
+        return None  # bounds on the objective are those of the convex relaxation
+    squares = preference.name == "least_squares" and not preference.ridge
+    by_misses = squares or (preference.worst_error and not preference.target)
+    # No trace is less than that of A = 0, if A = 0 fits; and it reads 0.
+    if preference.name == "min_trace" or (by_misses and not np.any(to_numpy(problem.b))):
+        found = _proved(request, preference, zero(request), np.zeros(problem.m))
+        if found is not None:
+            return found
+    if warm.fit is None or warm.dual is None or (request.positive and warm.factor is None):
+        return None
+    matrix = warm.fit
+    if request.positive:
+        matrix = SensedMatrix.from_factor(own(problem, to_numpy(warm.factor)))
+    return _proved(request, preference, matrix, warm.dual)
+
+
+def _proved(
+    request: Request, preference: Preference, matrix: SensedMatrix, dual: Any
+) -> Answer | None:
+    """Return that matrix as the answer, if this dual vector of the unit rows proves it optimal."""
+    data, problem, watch = request.data, request.problem, request.limits.watch
+    with suppress(Stop), watch.part("proofs"), watch.heeded():
+        found = found_in(matrix, problem)
+        values = Values(data, found, size=allowed_size(data, matrix))
+        if not is_admitted(preference, values.met, NONE, data.measured):
+            return None
+        gap = min(KNOWN_GAP, float(request.options.get("gap", KNOWN_GAP)))
+        y = user_dual(data, dual)
+        claim = make_objective(
+            data, preference, matrix, values.reads, values.error, y, fits=True, gap=gap
+        )
+        if claim is None or not claim.closed:
+            return None
+        status = Status.MET if problem.target and bool(values.met.all()) else Status.OPTIMAL
+        worst, unknown = (float(np.max(each)) for each in (values.sizes, values.ratios)), np.nan
+        entry = (0.0, watch.elapsed, *worst, unknown, unknown, unknown, unknown)
+        outcome = Outcome(
+            None, matrix, found, status, None, Claim(str(status), dual=dual), [entry],
+            warm=Warm(matrix, request.warm.factor, dual), dual=dual,
+        )  # fmt: skip
+        name = request.plan.methods[0]
+        return Answer(outcome, matrix, name, "", NONE, preference=preference, asked=True)
+    return None
+
+
+def _is_settled(answer: Answer) -> bool:
+    """Whether nothing should follow.
+
+    The smallest worst ratio, where it is above 1, is for the others to refute.
+    """
+    status, preference = answer.outcome.status, answer.preference
+    undone = preference.refutes or preference.slack
+    return status in SETTLED and not (status is Status.OPTIMAL and undone)
+
+
+def _refuted(request: Request, answer: Answer) -> Answer | None:
+    """Return the smallest worst ratio as a proof that nothing fits; None where it is no proof."""
+    outcome, preference, prove = answer.outcome, answer.preference, request.problem.prove
+    if not preference.refutes or outcome.status is not Status.OPTIMAL or outcome.dual is None:
+        return None
+    assert prove is not None
+    # In questions y > 0 leans on the upper end, as in proofs about the cone, but not in others.
+    dual = outcome.dual if request.positive else -outcome.dual
+    watch = request.limits.watch
+    try:
+        with watch.part("proofs"), watch.heeded(), watch.grace():
+            proof = prove(dual)
+    except Stop:
+        return None
+    if not proof.proved:
+        return None
+    claim = Claim("infeasible", dual=dual, lower=proof.lower_bound)
+    outcome = changed(outcome, status=Status.INFEASIBLE, reason=None, claim=claim)
+    return changed(answer, outcome=outcome, asked=False)
+
+
+def _fit_instead(request: Request, others: tuple[str, ...], answer: Answer) -> Answer:
+    """The answer, or, where next to nothing is missed under slack, a fit that misses nothing."""
+    preference, outcome = answer.preference, answer.outcome
+    if not (preference.slack and others and outcome.status is Status.OPTIMAL):
+        return answer
+    ends = request.data.unit_ends
+    misses = np.abs(ends.crossing(to_numpy(outcome.found.z)))
+    if float(np.max(misses / ends.unit)) > MISSES_NOTHING:
+        return answer
+    found = _by_any_fit(changed(request, warm=outcome.warm), others)
+    if found.outcome.status is not Status.MET:
+        return answer
+    return changed(found, preference=preference, asked=True)
+
+
+def _by_objective(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The methods of the plan that go by the objective, and those that take any fit.
+
+    A method that knows the preference goes by it only for data of such a shape as it serves, and
+    not where it seeks it by itself.
+    """
+    methods, prefer = request.plan.methods, request.preferences[0].name
+    if prefer == "any":
+        return (), methods
+    shape, able, others = changed(request.shape, prefer=prefer), [], []
+    for name in methods:
+        kind = METHODS.traits(name)
+        if prefer in kind.preferences - kind.built_in and kind.serves(shape):
+            able.append(name)
+        if "any" in kind.preferences:
+            others.append(name)
+    return tuple(able), tuple(others)
+
+
+def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> Problem:
+    """The problem with its question, on the unit rows."""
+    data = request.data
+    if set_aside.size:
+        data = data.set_aside(set_aside)
+        preference = with_set_aside(preference, set_aside)
+    low = METHODS.traits(request.plan.methods[-1]).cones == {"rank"}  # which knows no bounds
+    question = make_question(data, preference, unit=True, relative=low)
+    # Methods that go by a question measure what A misses by the intervals as they are given.
+    return changed(request.problem, question=question, error_unit=1.0)
+
+
+def preferred_among(request: Request, answer: Answer) -> Answer:
+    """The wanted A of those that fit where some measurements are set aside, if that is found."""
+    able, _ = _by_objective(request)
+    rows = answer.set_aside
+    for preference in request.preferences if able else ():
+        asking = changed(request, problem=_asking(request, preference, rows))
+        for name in able:
+            found = run_method(asking, name, rows, answer.outcome.warm)
+            if found.outcome.status is Status.MET and _all_missed(request, found, rows):
+                preference = with_set_aside(preference, rows)
+                return changed(found, preference=preference, asked=True)
+    return answer
+
+
+def _all_missed(request: Request, answer: Answer, rows: Any) -> bool:
+    """Whether the matrix surely misses every one of those measurements."""
+    found, ends = answer.outcome.found, request.data.unit_ends
+    return bool(ends.missed(to_numpy(found.z), to_numpy(found.error))[rows].all())
+
+
+def _by_any_fit(request: Request, methods: tuple[str, ...]) -> Answer:
+    """Run the methods in turn, until one has a verdict.
+
+    A start far larger than the readings takes their digits along: where it leads nowhere, all
+    begins anew without it.
+    """
+    answer = in_turn(request, methods)
+    problem = request.problem
+    plain = problem.base is None and problem.c_start is None
+    undone = answer.outcome.status in (Status.STALLED, Status.UNDECIDED)
+    if plain or not undone or not METHODS.traits(methods[0]).begins_anew:
+        return answer
+    tau = start_value("mean", problem.b, request.data.scaled().telling, problem.rows)
+    anew = changed(problem, tau=tau, base=None, c_start=None)
+    again = in_turn(changed(request, problem=anew, warm=COLD), methods)
+    decided = again.outcome.status.success or again.outcome.status is Status.INFEASIBLE
+    return again if decided else answer

@@ -77,7 +77,7 @@ class _Best:
     missed: Indices
 
 
-class _Search:
+class _ViolationSearch:
     """One search, with the clock that started when the solve did."""
 
     def __init__(self, request: Request, answer: Answer) -> None:
@@ -204,7 +204,7 @@ def set_violations_aside(request: Request, answer: Answer) -> Answer:
     answer : Answer
         Of all measurements together, not met.
     """
-    search, impossible = _Search(request, answer), False
+    search, impossible = _ViolationSearch(request, answer), False
     watch = request.limits.watch
     with watch.part("outliers"):
         try:
@@ -216,7 +216,7 @@ def set_violations_aside(request: Request, answer: Answer) -> Answer:
         return _verdict(search, impossible)
 
 
-def _looked_for(search: _Search) -> bool:
+def _looked_for(search: _ViolationSearch) -> bool:
     """Look for what to set aside until something is found; True: no choice is left."""
     if not search.over:
         search.learn(search.best.answer)
@@ -236,7 +236,7 @@ def _looked_for(search: _Search) -> bool:
     return impossible
 
 
-def _one_by_one(search: _Search) -> None:
+def _one_by_one(search: _ViolationSearch) -> None:
     """Try every choice, where proofs failed and there are few."""
     m, k = search.request.data.measured, search.allowed
     quick = METHODS.traits(search.method).proves  # else it ends only when it has tried enough
@@ -249,7 +249,7 @@ def _one_by_one(search: _Search) -> None:
         search.try_without(np.array(rows))
 
 
-def _guesses(search: _Search) -> Iterator[Indices]:
+def _guesses(search: _ViolationSearch) -> Iterator[Indices]:
     """Sets to begin with: what the fit of all, and two robust fits, miss most."""
     yield search.ranked(search.best.answer)[: search.allowed]
     if search.over:
@@ -270,7 +270,7 @@ def _guesses(search: _Search) -> Iterator[Indices]:
 
 
 def _suspects(
-    search: _Search, program: MinimaxProgram, fits: tuple[outliers.RobustState, ...]
+    search: _ViolationSearch, program: MinimaxProgram, fits: tuple[outliers.RobustState, ...]
 ) -> Iterator[Indices]:
     """What robust fits miss, the clear cases alone first."""
     contradictory = search.request.data.contradictions()
@@ -293,7 +293,7 @@ def _in_tolerances(problem: Problem) -> Problem:
 
 
 def _robust(
-    search: _Search, program: MinimaxProgram, state: outliers.RobustState, power: float
+    search: _ViolationSearch, program: MinimaxProgram, state: outliers.RobustState, power: float
 ) -> outliers.RobustState:
     for _ in range(ROBUST_STEPS):
         if state.settled or search.over:
@@ -302,7 +302,7 @@ def _robust(
     return state
 
 
-def _by_proofs(search: _Search) -> bool:
+def _by_proofs(search: _ViolationSearch) -> bool:
     """Hit every proof with the fewest rows and try without them; True: no choice is left."""
     request = search.request
     contradictory = request.data.contradictions()
@@ -335,7 +335,7 @@ def _by_proofs(search: _Search) -> bool:
     return False
 
 
-def _verdict(search: _Search, impossible: bool) -> Answer:
+def _verdict(search: _ViolationSearch, impossible: bool) -> Answer:
     """The best fit with what it misses set aside, or the answer to all with what is known now."""
     best, request = search.best, search.request
     outcome: Outcome = best.answer.outcome

@@ -65,6 +65,7 @@ class MinimaxTraits(Traits):
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     proves: ClassVar[bool] = True
     preferences: ClassVar[frozenset[str]] = frozenset({"any", "minimax"})
+    built_in: ClassVar[frozenset[str]] = frozenset({"minimax"})
     options: ClassVar[type[Options]] = GapOptions
 
     @classmethod

@@ -61,6 +61,7 @@ class PsdTraits(Traits):
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     proves: ClassVar[bool] = True
     preferences: ClassVar[frozenset[str]] = frozenset({"any", "minimax"})
+    built_in: ClassVar[frozenset[str]] = frozenset({"minimax"})
     options: ClassVar[type[Options]] = PsdOptions
 
     @classmethod

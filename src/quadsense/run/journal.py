@@ -1,4 +1,11 @@
-"""The runs of a solve as they come to pass, and the same again from what was written of them."""
+"""Runs that survive: what a solve has come to, in a folder, from which the same call goes on.
+
+A solve is a row of runs of the one loop, in an order that follows from the data and the request.
+The folder is a journal of them: the runs that are over, and the last state of the one that is not.
+Who goes on replays it: a run that is over begins at its last state and is judged at once, the one
+that was interrupted goes on from its own, and those after it run as ever. `Folder` keeps the files
+whole, `run.fingerprint` knows whether data and request are the same.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +21,7 @@ from quadsense.files import Arrays, Unreadable, read_arrays
 from quadsense.files.atomic import check_place, whole
 from quadsense.files.codec import decode, encode
 from quadsense.files.npz import save
-from quadsense.run.checkpoint.fingerprint import DATA, Marks, difference, held_otherwise
+from quadsense.run.fingerprint import DATA, Marks, difference, held_otherwise
 from quadsense.system.watch import Watch
 from quadsense.typing import check_path, is_number
 from quadsense.vocabulary import Claim
