@@ -17,13 +17,36 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.packed import Vector, strictly_below
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.rounding import frobenius, gamma
+from quadsense.proofs.rounding import (
+    COMPLEX,
+    PRODUCT_UNDERFLOW,
+    SPARE,
+    frobenius,
+    gamma,
+    sum_error,
+)
 from quadsense.system.watch import look
 
-ROWS = 256  # 2^8 products of 22 by 22 bits sum to 52 bits: exact in a double
-BITS = 22  # of a factor, see `ROWS`
-ENTRIES = 1 << 20  # of a block of columns, 8 MiB, of which a dozen are held
-SPLITTER = 134217729.0  # 2^27 + 1 [Dekker 1971]
+BITS = 22
+"""Leading bits of a factor that are multiplied exactly."""
+
+ROWS = 256
+"""Products that are added up exactly: ``2^8`` of 22 by 22 bits sum to 52 bits of a double's 53."""
+
+ENTRIES = 1024 * 1024
+"""Of a block of columns: 8 MiB, of which a dozen are held."""
+
+SPLITTER = 134217729.0
+"""``2^27 + 1``, by which a double is split into halves [Dekker 1971]."""
+
+ABOVE_ROOT_2 = 1.5
+"""More than ``sqrt(2)``, by which an error counts that occurs twice in a Frobenius norm."""
+
+OUTER = 2.5
+"""A row that is off by r <= .5 of its norm changes ``u u*`` by ``2 r + r^2 <= 2.5 r``."""
+
+SUM_ROUNDINGS = 3.0
+"""Roundings of the low part of a compensated sum in each step."""
 
 
 def adjoint_norm(F: Sensing, y: Vector) -> float:
@@ -51,11 +74,11 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
         whole, missed = _summed(F, y, used, np.zeros((n - left, count)), left, columns)
         diagonal, rest = np.linalg.norm(whole[:count]), np.linalg.norm(whole[count:])
         squares += float(diagonal) ** 2 + 2.0 * float(rest) ** 2
-        error += 1.5 * missed  # at most sqrt(2) of it, for what counts twice
+        error += ABOVE_ROOT_2 * missed
     error += entries_error(F, y)
     # The factor covers the rounding of the norms, the constant that of underflow.
-    bound = (np.sqrt(squares) + error) * (1.0 + gamma(4.0 * n * width + 64.0))
-    return float(bound) + 1e-290
+    bound = (np.sqrt(squares) + error) * (1.0 + sum_error(COMPLEX * n * width))
+    return float(bound) + PRODUCT_UNDERFLOW
 
 
 def adjoint_matrix(
@@ -82,14 +105,15 @@ def adjoint_matrix(
     for left in range(0, n, width):
         columns = slice(left, min(left + width, n))
         whole[left:, columns], missed = _summed(F, y, used, start[left:, columns], left, columns)
-        error += 1.5 * missed  # at most sqrt(2), for what counts twice
+        error += ABOVE_ROOT_2 * missed
     error += entries_error(F, y)
     below = np.where(strictly_below(n), whole, 0.0)
     diagonal = whole.diagonal().real
     whole = below + below.conj().T
     whole.reshape(-1)[:: n + 1] = diagonal
     size = frobenius(whole)  # of which each entry is rounded once more
-    return whole, (error + 2.0 * UNIT * size) * (1.0 + gamma(4.0 * n + 64.0)) + 1e-290
+    error = (error + 2.0 * UNIT * size) * (1.0 + sum_error(COMPLEX * n))
+    return whole, error + PRODUCT_UNDERFLOW
 
 
 def plain_adjoint(F: Sensing, y: Vector) -> tuple[npt.NDArray[Any], float]:
@@ -98,9 +122,9 @@ def plain_adjoint(F: Sensing, y: Vector) -> tuple[npt.NDArray[Any], float]:
     For questions in which rounding of ``sum_i |y_i| ||v_i||^2`` does no harm: a few hundred
     roundings of it are counted.
     """
-    mass = float(np.abs(y) @ to_numpy(F.masses)) * (1.0 + gamma(F.m + 8.0))
-    error = (4.0 * gamma(F.raw.m + F.m + 16.0) + 4.0 * F.rounding) * mass + entries_error(F, y)
-    return np.asarray(F.adjoint(y)), error + 1e-290
+    mass = float(np.abs(y) @ to_numpy(F.masses)) * (1.0 + sum_error(F.m))
+    error = COMPLEX * (sum_error(F.raw.m + F.m) + F.rounding) * mass + entries_error(F, y)
+    return np.asarray(F.adjoint(y)), error + PRODUCT_UNDERFLOW
 
 
 def entries_error(F: Sensing, y: Vector) -> float:
@@ -108,14 +132,14 @@ def entries_error(F: Sensing, y: Vector) -> float:
 
     A row is off by `row_rounding` times its norm at most, ``u u*`` by twice that and its square.
     """
-    mass = float(np.abs(y) @ to_numpy(F.squares)) * (1.0 + gamma(F.m + 8.0))
-    return 2.5 * F.row_rounding * mass
+    mass = float(np.abs(y) @ to_numpy(F.squares)) * (1.0 + sum_error(F.m))
+    return OUTER * F.row_rounding * mass
 
 
 def unmixing_error(F: Sensing, y: Vector) -> float:
     """Bound on the Frobenius norm of what rounding ``W^T y`` does to ``F*(y)``."""
-    lost = gamma(F.sum_terms(4)) * F.unmixed_mass(y)
-    return float(lost @ F.raw.squares) * (1.0 + gamma(F.raw.m + 2.0 * F.n + 64.0))
+    lost = gamma(F.sum_terms(SPARE)) * F.unmixed_mass(y)
+    return float(lost @ F.raw.squares) * (1.0 + sum_error(F.raw.m + 2.0 * F.n))
 
 
 def _summed(
@@ -155,7 +179,7 @@ def _summed(
     )
     # Two entries make one, so the error is at most sqrt(2) of theirs, and each is rounded once.
     rounding = UNIT * float(np.linalg.norm(high) + np.linalg.norm(low))
-    return high + low, 1.5 * total.error + 1.5 * rounding
+    return high + low, ABOVE_ROOT_2 * (total.error + rounding)
 
 
 class _CompensatedSum:
@@ -181,12 +205,12 @@ class _CompensatedSum:
         norm = frobenius
         products = norm(left_high) * norm(scaled_low) + norm(left_low) * norm(scaled)
         # The last term bounds left_low.T @ lost, which was left out.
-        self.error += gamma(ROWS + 4) * products + norm(left_low) * norm(lost)
+        self.error += sum_error(ROWS) * products + norm(left_low) * norm(lost)
         total = self.high + main
         shift = total - self.high
         rounding = (self.high - (total - shift)) + (main - shift)
         self.high, self.low = total, self.low + (rounding + small)
-        self.error += 3.0 * UNIT * (norm(self.low) + norm(rounding) + norm(small))
+        self.error += SUM_ROUNDINGS * UNIT * (norm(self.low) + norm(rounding) + norm(small))
 
 
 def _leading_bits(x: Vector) -> Vector:

@@ -24,9 +24,32 @@ from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.proofs.adjoint import product_error
 from quadsense.proofs.definite import Spectrum, spectrum
-from quadsense.proofs.rounding import exact_sum, frobenius, gamma, squared_length
+from quadsense.proofs.rounding import (
+    COMPLEX,
+    DOWN,
+    OF_ERRORS,
+    ROUNDINGS,
+    UNDERFLOW,
+    UP,
+    exact_sum,
+    frobenius,
+    squared_length,
+    sum_error,
+)
 
 # --- values ----------------------------------------------------------------------------------
+
+NORMAL = float(np.finfo(np.float64).tiny)
+"""The least number of all its digits."""
+
+MAX_DOUBLINGS = 400
+"""Doublings or halvings of a weight of 1 that leave room for squares."""
+
+SMALL, LARGE = 1e-250, 1e280
+"""Sizes of a product within which its rounding error is a number of all its digits."""
+
+BEYOND_EXPONENTS = 10**6
+"""More than any exponent of a number."""
 
 
 class Value(NamedTuple):
@@ -56,7 +79,7 @@ def objective_value(
         rows = row_value(question, values, error)
         own = matrix_value(question, matrix)
         total, off = rows.value + own.value, rows.error + own.error
-        off += 2.0 * UNIT * (abs(rows.value) + abs(own.value)) + 1e-300
+        off += 2.0 * UNIT * (abs(rows.value) + abs(own.value)) + UNDERFLOW
     return Value(total, off) if math.isfinite(total) and off < math.inf else Value(total, math.inf)
 
 
@@ -80,16 +103,16 @@ def row_value(question: Question, values: Vector, error: Vector) -> Value:
         room, off = room[known], off[known] + 2.0 * UNIT * np.abs(room[known])
         if not bool((room > off).all()):
             return Value(math.inf, math.inf)
-        return _summed(-np.log(room), -np.log1p(-off / room) + 4.0 * UNIT)
+        return _summed(-np.log(room), -np.log1p(-off / room) + ROUNDINGS)
     counts = question.soft & (weights > 0.0)
     miss, w = question.misses(v)[counts], weights[counts]
     off = e[counts] + 2.0 * UNIT * (miss + np.abs(v[counts]))
     # What is further inside than that misses nothing at all.
-    room = np.minimum(question.hi - v, v - question.lo)[counts] * (1.0 - 4.0 * UNIT)
+    room = np.minimum(question.hi - v, v - question.lo)[counts] * DOWN
     off = np.where(room > 0.0, np.maximum(off - room, 0.0), off)
     if question.rows == "slack_max":
         most, spread = float((w * miss).max(initial=0.0)), float((w * off).max(initial=0.0))
-        return Value(most, spread * (1.0 + 8.0 * UNIT) + 4.0 * UNIT * most)
+        return Value(most, spread * UP + ROUNDINGS * most)
     if question.rows == "slack_sum":
         return _summed(w * miss, w * off)
     return _summed(w * miss * miss, w * (2.0 * miss + off) * off)
@@ -103,10 +126,10 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
     form = matrix.form
     if isinstance(form, MeasuredForm) and _is_long(question, form):
         alpha, (length, error) = question.alpha, _squared_distance(form, float(question.prior))
-        return Value(alpha * length, alpha * error * (1.0 + 1e-9) + 4.0 * UNIT * alpha * length)
+        return Value(alpha * length, alpha * error * OF_ERRORS + ROUNDINGS * alpha * length)
     A = to_numpy(matrix.to_dense())
     n, off = len(A), _dense_error(matrix)
-    sums = 2.0 * gamma(n * n + 16.0)
+    sums = 2.0 * sum_error(n * n)
     size = frobenius(A)
     value = error = 0.0
     if isinstance(question.C, float):
@@ -129,7 +152,7 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
         if logs.error == math.inf and isinstance(form, FactorForm):
             logs = _logarithms_of_factor(to_numpy(form.factor))
         value, error = value + logs.value, error + logs.error
-    return Value(value, error * (1.0 + 1e-9) + 4.0 * UNIT * abs(value))
+    return Value(value, error * OF_ERRORS + ROUNDINGS * abs(value))
 
 
 def _logarithms(found: Spectrum, off: float) -> Value:
@@ -137,7 +160,7 @@ def _logarithms(found: Spectrum, off: float) -> Value:
     slip = found.error + off
     if not float(found.values[0]) > slip:
         return Value(math.inf, math.inf)
-    return _summed(-np.log(found.values), -np.log1p(-slip / found.values) + 4.0 * UNIT)
+    return _summed(-np.log(found.values), -np.log1p(-slip / found.values) + ROUNDINGS)
 
 
 def _logarithms_of_factor(X: npt.NDArray[Any]) -> Value:
@@ -167,9 +190,9 @@ def _squared_distance(form: MeasuredForm, tau: float) -> Value:
         mass = float(np.abs(c).sum())
         terms = apart * apart * form.n, -2.0 * apart * trace, length
         length = max(math.fsum(terms), 0.0)
-        error += 2.0 * abs(apart) * gamma(4.0 * form.n + 2.0 * c.size + 64.0) * mass
-        error += 8.0 * UNIT * math.fsum(abs(each) for each in terms)
-        error += 4.0 * UNIT * abs(form.tau) * (2.0 * abs(apart) * form.n + 2.0 * mass)
+        error += 2.0 * abs(apart) * sum_error(COMPLEX * form.n + 2.0 * c.size) * mass
+        error += ROUNDINGS * math.fsum(abs(each) for each in terms)
+        error += ROUNDINGS * abs(form.tau) * (2.0 * abs(apart) * form.n + 2.0 * mass)
     return Value(length, error)
 
 
@@ -178,7 +201,7 @@ def _summed(terms: Vector, errors: npt.NDArray[Any]) -> Value:
     if not np.isfinite(terms).all():
         return Value(math.inf, math.inf)
     total, size = exact_sum(terms), float(np.abs(terms).sum())
-    return Value(total, float(errors.sum()) * (1.0 + 1e-9) + 8.0 * UNIT * size)
+    return Value(total, float(errors.sum()) * OF_ERRORS + ROUNDINGS * size)
 
 
 def _dense_error(matrix: SensedMatrix) -> float:
@@ -187,20 +210,15 @@ def _dense_error(matrix: SensedMatrix) -> float:
     if isinstance(form, DenseForm):
         return 0.0
     if isinstance(form, FactorForm):
-        return 4.0 * gamma(form.factor.shape[1] + 4.0) * form.trace()
+        return COMPLEX * sum_error(form.factor.shape[1]) * form.trace()
     assert isinstance(form, MeasuredForm)
     rows: Any = form.rows
     size = abs(form.tau) * math.sqrt(form.n) + float(np.abs(to_numpy(form.c)).sum())
     size += 0.0 if form.base is None else DenseForm(form.base).norm()
-    return (8.0 * gamma(rows.m + 16.0) + 8.0 * rows.rounding) * size
+    return 2.0 * COMPLEX * (sum_error(rows.m) + rows.rounding) * size
 
 
 # --- conjugates ------------------------------------------------------------------------------
-
-TINY = 1e-300  # more than underflow takes from a sum of moderately many numbers
-NORMAL = float(np.finfo(np.float64).tiny)  # below, digits are lost
-MOST_DOUBLINGS = 400  # of a weight of 1, in either direction, that leave room for squares
-SMALL, LARGE = 1e-250, 1e280  # within, the error of a product is a number itself
 
 
 class _Sum:
@@ -210,12 +228,12 @@ class _Sum:
         self.terms: list[Vector] = []
         self.slack = 0.0
 
-    def add(self, terms: Vector, roundings: float) -> None:
-        """Terms that are right up to that many roundings."""
+    def add(self, terms: Vector) -> None:
+        """Add terms of up to seven operations each."""
         if not terms.size:
             return
         self.terms.append(np.asarray(terms))
-        self.slack += roundings * UNIT * float(np.abs(terms).sum())
+        self.slack += ROUNDINGS * float(np.abs(terms).sum())
 
     def add_products(self, a: Vector, b: Vector) -> None:
         """Return ``a_i b_i``, exact except for underflow."""
@@ -235,8 +253,8 @@ class _Sum:
         total = np.concatenate(self.terms) if self.terms else np.zeros(0)
         if not np.isfinite(total).all():
             return math.inf
-        whole, slack = exact_sum(total), self.slack * (1.0 + 1e-9)
-        return whole + slack + 2.0 * UNIT * (abs(whole) + slack) + TINY * (1.0 + total.size)
+        whole, slack = exact_sum(total), self.slack * OF_ERRORS
+        return whole + slack + 2.0 * UNIT * (abs(whole) + slack) + UNDERFLOW * (1.0 + total.size)
 
 
 def permitted(question: Question, y: Vector) -> Vector:
@@ -268,9 +286,9 @@ def excess(question: Question, y: Vector) -> float:
         shares = np.abs(y[soft]) / question.weights[soft]
     if question.rows == "slack_sum":
         most = float(shares.max())
-        return most * (1.0 + 8.0 * UNIT) if most > 1.0 else 1.0
+        return most * UP if most > 1.0 else 1.0
     total = float(shares.sum())
-    total += (shares.size + 8.0) * UNIT * total
+    total += sum_error(shares.size) * total
     return max(total, 1.0)
 
 
@@ -289,7 +307,7 @@ def conjugate_above(question: Question, y: Vector) -> float:
             _add_centers(total, question, y, priced)
         elif question.rows == "slack_squares":
             rows = question.soft & (y != 0.0)
-            total.add((y[rows] / (2.0 * np.sqrt(question.weights[rows]))) ** 2, 8.0)
+            total.add((y[rows] / (2.0 * np.sqrt(question.weights[rows]))) ** 2)
         return total.above()
 
 
@@ -351,10 +369,10 @@ def unit_of(question: Question, exponents: npt.NDArray[np.int64]) -> int:
         return 0
     if not exponents.any():
         largest = math.frexp(float(question.weights.max(where=weighs, initial=0.0)))[1]
-        return largest if abs(largest) > MOST_DOUBLINGS else 0
+        return largest if abs(largest) > MAX_DOUBLINGS else 0
     sizes = np.frexp(question.weights)[1] + 2 * _weighs(question) * exponents
-    largest = int(sizes.max(where=weighs, initial=-(1 << 20)))
-    return largest if abs(largest) > MOST_DOUBLINGS else 0
+    largest = int(sizes.max(where=weighs, initial=-BEYOND_EXPONENTS))
+    return largest if abs(largest) > MAX_DOUBLINGS else 0
 
 
 def _weighs(question: Question) -> int:
@@ -383,7 +401,7 @@ def _add_squares(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[n
     s = np.minimum(np.maximum(y, double * (lo - b)), double * (hi - b))
     if (s == y).all():  # nothing leans on an end
         total.add_products(y, b)
-        total.add((np.abs(y) / (2.0 * np.sqrt(weights))) ** 2, 8.0)
+        total.add((np.abs(y) / (2.0 * np.sqrt(weights))) ** 2)
         return
     z = y - s
     # y = s + rest + z, exactly [Knuth 1997, 4.2.2, Thm. B]
@@ -393,9 +411,9 @@ def _add_squares(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[n
     if leans.any():
         total.add_products(z[leans], np.where(z > 0.0, hi, lo)[leans])
     total.add_products(s, b)
-    total.add(rest * b, 8.0)
+    total.add(rest * b)
     # Divided first: the square alone may be beyond float64.
-    total.add(((np.abs(s) + np.abs(rest)) / (2.0 * np.sqrt(weights))) ** 2, 8.0)
+    total.add(((np.abs(s) + np.abs(rest)) / (2.0 * np.sqrt(weights))) ** 2)
 
 
 def _add_centers(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[np.bool_]) -> None:
@@ -408,13 +426,13 @@ def _add_centers(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[n
     small = 0.5 * (inverse + inverse * (inverse / (np.hypot(z, inverse) + np.abs(z))))
     large = np.abs(z) + small
     total.add_products(z, np.where(z >= 0.0, hi, lo))
-    total.add(small * width, 8.0)
-    total.add(-np.log(small), 8.0)
-    total.add(-np.log(large), 8.0)
-    total.add(np.full(z.size, -2.0), 8.0)  # also for what log feels of the rounding of large
+    total.add(small * width)
+    total.add(-np.log(small))
+    total.add(-np.log(large))
+    total.add(np.full(z.size, -2.0))  # also for what log feels of the rounding of large
     one = rows & ~two
     lo, hi, z = question.lo[one], question.hi[one], y[one]
     fits = np.where(hi < np.inf, z > 0.0, z < 0.0)
     total.add_products(z, np.where(hi < np.inf, hi, lo))
-    total.add(np.where(fits, -np.log(np.abs(z)), np.inf), 8.0)
-    total.add(np.full(z.size, -1.0), 8.0)
+    total.add(np.where(fits, -np.log(np.abs(z)), np.inf))
+    total.add(np.full(z.size, -1.0))

@@ -18,19 +18,22 @@ from scipy.linalg.lapack import dpotrs, dpstrf
 
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_upper
-from quadsense.proofs.rounding import frobenius, gamma
+from quadsense.core.intervals import EPS
+from quadsense.proofs.rounding import COMPLEX, OF_NORMS, PRODUCT_UNDERFLOW, frobenius, sum_error
 from quadsense.system.watch import look
 
 # --- by Cholesky -----------------------------------------------------------------------------
 
 Matrix = npt.NDArray[Any]
 
-EPS = float(np.finfo(np.float64).eps)  # twice the unit roundoff
+SIGMA_SHARES = (0.99, 0.9, 0.5, 0.1, 0.01)
+"""Shares of an estimated eigenvalue that are tried to be proved, each by a factorization."""
 
-# Shares of the estimated eigenvalue for which a proof is tried.
-_SHARES = (0.99, 0.9, 0.5, 0.1, 0.01)  # of the estimate: each try is a factorisation
-# Steps of Lanczos on the inverse: its largest eigenvalue is found first.
-_LANCZOS_STEPS = 16  # an estimate to some percent, which the factorisation then proves
+LANCZOS_STEPS = 16
+"""Steps on the inverse that estimate its largest eigenvalue to some percent."""
+
+EIGEN_FLOPS = 16.0
+"""Flops of an eigendecomposition over the cube of the order, about."""
 
 
 def cholesky(G: Matrix, *, overwrite: bool = False) -> Matrix | None:
@@ -100,7 +103,7 @@ def smallest_eigenvalue(factor: Matrix, diagonal: Vector) -> float:
     N = root.size
     v = np.random.default_rng(0).standard_normal(N)
     v /= float(np.linalg.norm(v))
-    basis = np.empty((min(_LANCZOS_STEPS, N), N))
+    basis = np.empty((min(LANCZOS_STEPS, N), N))
     T = np.zeros((len(basis), len(basis)))
     for i in range(len(basis)):
         basis[i] = v
@@ -133,7 +136,7 @@ def proven_sigma(G: Matrix, factor: Matrix, diagonal: Vector, slip: float) -> fl
         completed on ``G - s^2 diag - 2 slip``, it proves the claim.
     """
     estimate = smallest_eigenvalue(factor, diagonal)
-    shares = [share * estimate for share in _SHARES if share * estimate > 0.0]
+    shares = [share * estimate for share in SIGMA_SHARES if share * estimate > 0.0]
     found = first_shift(G, shares, diagonal, 2.0 * slip)
     return float(np.sqrt(found.size)) if found is not None else 0.0
 
@@ -166,12 +169,12 @@ def spectrum(M: npt.NDArray[Any]) -> Spectrum:
     and ``2 w max(||M||, ||L||)`` at most. Both are formed here, with bounds on their rounding.
     """
     n = len(M)
-    look(16.0 * float(n) ** 3)
+    look(EIGEN_FLOPS * float(n) * n * n)
     size = frobenius(M)
     if not (math.isfinite(size) and size > 0.0):
         return Spectrum(np.zeros(n), size if size == 0.0 else math.inf)
     values, V = _eigen(M)
-    products = 4.0 * gamma(n + 8.0)  # complex ones included
+    products = COMPLEX * sum_error(n)
     lengths = frobenius(V)
     off = frobenius(V.conj().T @ V - np.eye(n)) + products * lengths * lengths
     rest = frobenius(M @ V - V * values)
@@ -179,7 +182,7 @@ def spectrum(M: npt.NDArray[Any]) -> Spectrum:
     error = rest + 2.0 * products * largest * lengths + 2.0 * off * largest
     if not off < 0.5:
         return Spectrum(values, math.inf)
-    return Spectrum(values, 1.01 * error + 1e-290)
+    return Spectrum(values, OF_NORMS * error + PRODUCT_UNDERFLOW)
 
 
 def _eigen(M: npt.NDArray[Any]) -> tuple[Vector, npt.NDArray[Any]]:

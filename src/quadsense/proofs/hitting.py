@@ -24,6 +24,12 @@ UNLIKE = 1e-3
 MOST_WORK = 2e8
 """Flops that thinning a proof may take; a proof left dense still counts."""
 
+SVD_FLOPS = 20.0
+"""Flops of a singular value decomposition over the cube of the order, about."""
+
+LEAST_GAIN = 1e-9
+"""Margin of a direction, relative to its terms, from which it is a proof by itself."""
+
 
 def cannot_be_hit(supports: Sequence[npt.NDArray[np.bool_]]) -> bool:
     """Whether some proof leans on no row that may be set aside: on constraints alone."""
@@ -158,7 +164,8 @@ def thinned(rows: Sensing, ends: Intervals, dual: Vector, psd: bool) -> Vector:
     F = rows.on_numpy()
     size = F.unknowns + 1
     support = np.flatnonzero(dual)
-    if support.size <= size or (support.size - size) * 20.0 * float(size) ** 3 > MOST_WORK:
+    work = (support.size - size) * SVD_FLOPS * float(size) * size * size
+    if support.size <= size or work > MOST_WORK:
         return dual
     lo, hi = ends.lo, ends.hi
     y = dual / float(np.abs(dual).max())
@@ -173,7 +180,7 @@ def thinned(rows: Sensing, ends: Intervals, dual: Vector, psd: bool) -> Vector:
         v = v if gain >= 0.0 else -v
         shrinking = v * y[order] < 0.0
         if not shrinking.any():
-            if abs(gain) > 1e-9 * float(np.abs(values[order]) @ np.abs(v)):  # a proof by itself
+            if abs(gain) > LEAST_GAIN * float(np.abs(values[order]) @ np.abs(v)):
                 y = np.zeros_like(y)
                 y[order] = v
                 return y

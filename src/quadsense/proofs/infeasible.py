@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.intervals import UNIT, Intervals
+from quadsense.core.intervals import Intervals
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.system.watch import Stop
@@ -246,7 +246,9 @@ def best_error_bound(
     """
     from quadsense.proofs.adjoint import adjoint_norm
     from quadsense.proofs.positive import certify
+    from quadsense.proofs.rounding import DOWN, ROUNDINGS, UP, sum_error
     from quadsense.proofs.symmetric import (
+        ASSUMED_FACTOR,
         lower_bound,
         norm_limit,
         norm_within,
@@ -269,21 +271,25 @@ def best_error_bound(
         if proof.lower_bound > 0.0 or not proof.negative:
             return max(upper * proof.lower_bound, floor), ""
         # Rows that do not span the space leave y as it is: F*(y) >= -e I, so -e tr(A) enters.
-        trace = data.n * max(norm_limit(F, Intervals.around(b, width)), 10.0 * size)
+        trace = data.n * max(norm_limit(F, Intervals.around(b, width)), ASSUMED_FACTOR * size)
         value, error = intervals.support(proof.y)
         leans = np.flatnonzero(proof.y)
         cost = float(np.abs(proof.y[leans]) @ width[leans])
-        above = value + error + proof.negative * trace
-        found = upper * (1.0 - above / cost) * (1.0 - 1e-12) if math.isfinite(cost) else 0.0
+        loss = proof.negative * trace
+        above = value + error + loss + ROUNDINGS * (abs(value) + error + loss)
+        # A larger cost takes less from the bound where `above` is positive, and adds less to it
+        # where it is negative: it is rounded to the side that weakens the bound.
+        cost *= 1.0 - math.copysign(sum_error(leans.size), above)
+        found = upper * (1.0 - above / cost) * DOWN if math.isfinite(cost) else 0.0
         condition = f"among matrices of trace up to {trace:.3g}"
         return (found, condition) if found > floor else (floor, "")
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
     norm, condition = math.inf, ""
     with suppress(Stop):
         if not conditional:
-            norm = norm_within(F, (np.abs(b) + upper * delta) * (1.0 + 4.0 * UNIT))
+            norm = norm_within(F, (np.abs(b) + upper * delta) * UP)
     if norm == math.inf:
-        norm = max(norm_limit(F, Intervals.around(b, upper * delta)), 10.0 * size)
+        norm = max(norm_limit(F, Intervals.around(b, upper * delta)), ASSUMED_FACTOR * size)
         condition = f"among matrices of Frobenius norm up to {norm:.3g}"
     found = lower_bound(b, delta, y, adjoint_norm(F, y), norm)
     return (found, condition) if found > floor else (floor, "")

@@ -36,9 +36,25 @@ from quadsense.proofs.costs import (
 )
 from quadsense.proofs.definite import spectrum
 from quadsense.proofs.positive import lifted
-from quadsense.proofs.rounding import exact_sum, frobenius, gamma, squared_length
+from quadsense.proofs.rounding import (
+    COMPLEX,
+    DOWN,
+    OF_ERRORS,
+    ROUNDINGS,
+    UNDERFLOW,
+    exact_sum,
+    frobenius,
+    squared_length,
+    sum_error,
+)
 from quadsense.proofs.symmetric import norm_bound, norm_taken, seen_columns
 from quadsense.system.watch import Stop, look
+
+ROUNDED_PARTS = 4.0
+"""Sizes of a product of a few factors, in whose rounding `_down` counts it."""
+
+SQUARE_COMPLETED = 4.0
+"""Of ``inf_t (a t + alpha t^2) = -a^2/(4 alpha)``, by which quadratic parts are eliminated."""
 
 LARGEST = float(np.finfo(np.float64).max)
 """What is proved beyond it is proved of it."""
@@ -48,7 +64,6 @@ FARTHEST = 900
 
 LOSS = 1e-6
 """Relative loss at which a bound without condition goes before one with."""
-
 
 CLOSE = 1e-4
 """Relative distance from the value of A at which a lower bound needs no other, dearer one."""
@@ -122,7 +137,7 @@ def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
         free = ~scaled.equal
         ends = (np.isfinite(scaled.lo) & free).astype(np.int64) + (np.isfinite(scaled.hi) & free)
         gained = 2.0 * math.log(2.0) * int((exponents * ends).sum())
-        gained += 4.0 * UNIT * abs(gained)
+        gained += ROUNDINGS * abs(gained)
     keep = _seen_columns(F, scaled)
     if not keep.all():
         F = F.within(np.eye(F.n, dtype=F.dtype)[:, keep])
@@ -230,7 +245,7 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
         other = _bound(changed(case, question=changed(question, alpha=0.0)), size, upper, kept)
         return other if other.value > whole.value else whole
     if not question.psd:
-        e = frobenius(T) * (1.0 + gamma(F.n * F.n + 8.0)) + error
+        e = frobenius(T) * (1.0 + sum_error(F.n * F.n)) + error
         return _symmetric(case, rows, _shifted(e, unit), size, upper, kept)
     found = spectrum(T)
     e = found.error + error - float(found.values[0])
@@ -249,11 +264,11 @@ def _quick_bound(case: Asked, rows: float, unit: int) -> float:
         inside = _infimum(question, F, T + C, error + 2.0 * UNIT * frobenius(C), unit)
         return _down(inside - rows, abs(inside) + abs(rows))
     square, error = squared_length(F, y)
-    quadratic = _shifted(square + error, 2 * unit) / (4.0 * question.alpha)
+    quadratic = _shifted(square + error, 2 * unit) / (SQUARE_COMPLETED * question.alpha)
     identity = question.prior * np.ldexp(y * to_numpy(F.squares), unit)
     linear, size = exact_sum(identity), exact_sum(np.abs(identity))
-    slip = gamma(2.0 * F.n + 32.0) * size + 8.0 * F.rounding * size
-    return _down(linear - slip - quadratic - rows, size + 4.0 * quadratic + abs(rows))
+    slip = (sum_error(2.0 * F.n) + 2.0 * COMPLEX * F.rounding) * size
+    return _down(linear - slip - quadratic - rows, size + ROUNDED_PARTS * quadratic + abs(rows))
 
 
 def _symmetric(
@@ -274,7 +289,7 @@ def _symmetric(
         norm = norm_taken(case.F, case.question, size, upper)
         condition = f"among matrices of Frobenius norm up to {norm:.3g}"
     loss = e * norm
-    return ObjectiveBound(_down(-rows - loss, abs(rows) + 4.0 * loss), condition)
+    return ObjectiveBound(_down(-rows - loss, abs(rows) + ROUNDED_PARTS * loss), condition)
 
 
 def _positive(case: Asked, rows: float, e: float, size: float) -> ObjectiveBound:
@@ -286,7 +301,7 @@ def _positive(case: Asked, rows: float, e: float, size: float) -> ObjectiveBound
             best = max(best, _down(-case.rows_above(y), 0.0))
     trace = case.F.n * norm_taken(case.F, case.question, size, math.inf)
     loss = e * trace
-    granted = _down(-rows - loss, abs(rows) + 4.0 * loss)
+    granted = _down(-rows - loss, abs(rows) + ROUNDED_PARTS * loss)
     if best >= granted - LOSS * abs(granted):
         return ObjectiveBound(best, "")
     return ObjectiveBound(granted, f"among matrices of trace up to {trace:.3g}")
@@ -314,35 +329,37 @@ def _infimum(question: Question, F: Sensing, T: npt.NDArray[Any], error: float, 
         if alpha > 0.0:
             P = _dense(question.prior, F)
             extra = alpha * float(np.vdot(P, P).real)
-        return _determinant_part(values - 4.0 * UNIT * np.abs(values), alpha) + _down(
-            extra, gamma(n * n + 8.0) * extra / UNIT
+        return _determinant_part(values - ROUNDINGS * np.abs(values), alpha) + _down(
+            extra, sum_error(n * n) * extra / UNIT
         )
     P = _dense(question.prior, F)
-    length = frobenius(T) * (1.0 + gamma(n * n + 8.0)) + error
+    length = frobenius(T) * (1.0 + sum_error(n * n)) + error
     linear = float(np.vdot(P, T).real)
-    slip = (error + 2.0 * gamma(n * n + 8.0) * length) * frobenius(P) * (1.0 + 1e-9)
+    slip = (error + 2.0 * sum_error(n * n) * length) * frobenius(P) * OF_ERRORS
     # In units of T: every term times 2^-unit.
-    quadratic = _shifted(length * length, unit) / (4.0 * alpha)
-    value = _down(linear - slip - quadratic, abs(linear) + slip + 4.0 * quadratic)
+    quadratic = _shifted(length * length, unit) / (SQUARE_COMPLETED * alpha)
+    value = _down(linear - slip - quadratic, abs(linear) + slip + ROUNDED_PARTS * quadratic)
     if question.psd:
         half = _shifted(1.0, unit) / (2.0 * alpha)
         G = P - half * T
         found = spectrum(G)
-        rounded = 4.0 * UNIT * float(np.linalg.norm(P) + half * np.linalg.norm(T))
+        rounded = ROUNDINGS * float(np.linalg.norm(P) + half * np.linalg.norm(T))
         outside = np.minimum(found.values, 0.0)
-        distance = frobenius(outside) * (1.0 - gamma(n + 8.0))
-        distance = max(0.0, distance - found.error - half * error * (1.0 + 1e-9) - rounded)
+        distance = frobenius(outside) * (1.0 - sum_error(n))
+        distance = max(0.0, distance - found.error - half * error * OF_ERRORS - rounded)
         gain = _shifted(alpha * distance * distance, -unit)
-        value = _down(value + gain, abs(value) + 4.0 * gain)
+        value = _down(value + gain, abs(value) + ROUNDED_PARTS * gain)
     return _shifted(value, unit)
 
 
 def _determinant_part(values: Vector, alpha: float) -> float:
     """``sum_i inf_a (values_i a + alpha a^2 - log a)``, rounded down."""
     if alpha > 0.0:
-        root = np.sqrt(values * values + 8.0 * alpha)
+        root = np.sqrt(values * values + 2.0 * SQUARE_COMPLETED * alpha)
         # Any multiplier s of a^2 >= 2 r a - r^2 serves: 1 + log(values + 2 alpha r) - alpha r^2.
-        r = np.where(values > 0.0, 2.0 / (root + values), (root - values) / (4.0 * alpha))
+        r = np.where(
+            values > 0.0, 2.0 / (root + values), (root - values) / (SQUARE_COMPLETED * alpha)
+        )
         slopes = values + 2.0 * alpha * r
         parts = 1.0 + np.log(slopes) - alpha * r * r
         sizes = 1.0 + np.abs(np.log(slopes)) + alpha * r * r
@@ -353,7 +370,7 @@ def _determinant_part(values: Vector, alpha: float) -> float:
         parts, sizes = 1.0 + np.log(values), 1.0 + np.abs(np.log(values))
     if not np.isfinite(parts).all():
         return -math.inf
-    return exact_sum(parts) - 8.0 * UNIT * exact_sum(sizes)
+    return exact_sum(parts) - ROUNDINGS * exact_sum(sizes)
 
 
 def _is_sum_of_squares(case: Asked) -> bool:
@@ -374,7 +391,7 @@ def _floor(data: Measurements, question: Question) -> float:
         return 0.0
     dead = to_numpy(data.unit_rows.nonzero) == 0
     misses = question.misses(np.zeros(question.m)) * question.weights
-    return float(misses.max(where=dead & ~question.hard, initial=0.0)) * (1.0 - 4.0 * UNIT)
+    return float(misses.max(where=dead & ~question.hard, initial=0.0)) * DOWN
 
 
 def _contradicts(data: Measurements, question: Question) -> bool:
@@ -420,4 +437,4 @@ def _ldexp(M: npt.NDArray[Any], exponent: int) -> npt.NDArray[Any]:
 
 def _down(value: float, size: float) -> float:
     """A number less what a few roundings of it, and of its parts, may have added."""
-    return value - 4.0 * UNIT * (abs(value) + size) - 1e-300 if math.isfinite(value) else value
+    return value - ROUNDINGS * (abs(value) + size) - UNDERFLOW if math.isfinite(value) else value

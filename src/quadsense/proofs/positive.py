@@ -26,13 +26,35 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.adjoint import unmixing_error
 from quadsense.proofs.costs import excess
 from quadsense.proofs.definite import factorisation_error, first_shift, spectrum
+from quadsense.proofs.rounding import COMPLEX, DOWN, OF_NORMS, ROUNDINGS, SPARE, UP, sum_error
 from quadsense.system.watch import BLOCK_FLOPS, Stop, look
 
-WIDE = 2  # times as many entries as rows count, from which these are looked at within their span
-NARROW = 16  # rows of a block at least
-MOST_IN_SPAN = 2000  # rows up to which it is proved that they are independent
-FEW_DOUBLINGS = 4  # of the slack there
-DOUBLINGS = 60  # of the first slack, a few roundings: one or two are enough
+WIDE = 2
+"""Ratio of entries to rows from which on rows are looked at within their span."""
+
+MIN_BLOCK_ROWS = 16
+"""Rows of a block at least."""
+
+MAX_ROWS_IN_SPAN = 2000
+"""Rows up to which it is proved that they are independent."""
+
+SPAN_DOUBLINGS = 4
+"""Doublings of the slack in that proof."""
+
+DOUBLINGS = 60
+"""Doublings of the first slack, a few roundings: one or two are enough."""
+
+QR_PRODUCTS = 4.0
+"""Products with the rows that a basis of their span costs, about."""
+
+MAX_LIFT_CONSTRAINTS = 4
+"""Constraints that are each tried as a direction of a lift."""
+
+MAX_LIFT_ROUNDS = 4
+"""Rounds of making room for a lift within the weights."""
+
+SHRINK_MORE = 1.0 + 64.0 * UNIT
+"""Factor by which y is made smaller than it must be, so that rounding does not undo it."""
 
 
 @dataclass(frozen=True)
@@ -80,20 +102,25 @@ def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
         return 0.0
     if WIDE * used.size < n:
         return _within_span(F, y, used)
-    unit = (4.0 if F.is_complex else 1.0) * EPS + F.rounding
+    unit = _operation_error(F)
     weight = float(np.abs(y) @ F.squares) * (1.0 + (m + n) * unit)
     S = F.adjoint(y)
-    formed = (m + 8) * unit * weight
-    look(2.0 * float(n) ** 3)
+    formed = (m + SPARE) * unit * weight
+    look(2.0 * float(n) * n * n)
     guess = _least_eigenvalue(F.nearby(S))
-    slack = 4.0 * (n + 2) * unit * max(weight, abs(guess))
+    slack = 2.0 * factorisation_error(n, max(weight, abs(guess)), unit)
     # Of S as it lies in memory: the other triangle is as near to that of ``F*(y)``, conjugated.
     S = S.T if S.flags.c_contiguous else S
     found = first_shift(S, (guess - slack * 2.0**k for k in range(DOUBLINGS)))
     if found is None:
         return float(-weight - formed)
     factored = factorisation_error(n, found.trace, unit)
-    return float(found.size - factored - formed - 4.0 * EPS * abs(found.size))
+    return float(found.size - factored - formed - ROUNDINGS * abs(found.size))
+
+
+def _operation_error(F: Sensing) -> float:
+    """Return a bound on the relative error of one product of rows of F."""
+    return (COMPLEX if F.is_complex else 1.0) * EPS + F.rounding
 
 
 @or_there(algebra.least_eigenvalue)
@@ -112,11 +139,11 @@ def _within_span(F: Sensing, y: Real, used: npt.NDArray[np.intp]) -> float:
     so the r_i are roundings; they are formed, and the rounding of that is bounded too.
     """
     rows, weights = F.take_unit(used), np.abs(y[used])
-    cost = (4.0 if F.is_complex else 1.0) * 4.0 * F.n * float(used.size)
+    cost = (COMPLEX if F.is_complex else 1.0) * QR_PRODUCTS * F.n * float(used.size)
     whole = cost * used.size <= BLOCK_FLOPS
     B = np.linalg.qr(rows.T)[0] if whole else basis_in_blocks(rows)
     k = B.shape[1]
-    size = max(NARROW, int(BLOCK_FLOPS / cost))
+    size = max(MIN_BLOCK_ROWS, int(BLOCK_FLOPS / cost))
     W, conjugated = np.empty((used.size, k), dtype=B.dtype), B.conj()
     rest, off = np.empty(used.size), 0.0
     for begin in range(0, used.size, size):
@@ -128,18 +155,18 @@ def _within_span(F: Sensing, y: Real, used: npt.NDArray[np.intp]) -> float:
         look()
         inner = conjugated[:, begin : begin + size].T @ B
         off += float(np.linalg.norm(inner - np.eye(len(inner), k, begin))) ** 2
-    unit = (4.0 if F.is_complex else 1.0) * EPS + F.rounding
+    unit = _operation_error(F)
     size_of_B = float(np.linalg.norm(B)) * (1.0 + (F.n + k) * EPS)
-    lengths = np.linalg.norm(W, axis=1) * (1.0 + (k + 4) * EPS)
-    norms = np.linalg.norm(rows, axis=1) * (1.0 + (F.n + 4) * EPS)
-    rest *= 1.0 + (F.n + 4) * EPS
-    rest += (k + 4) * unit * (size_of_B * lengths + norms)
+    lengths = np.linalg.norm(W, axis=1) * (1.0 + sum_error(2.0 * k))
+    norms = np.linalg.norm(rows, axis=1) * (1.0 + sum_error(2.0 * F.n))
+    rest *= 1.0 + sum_error(2.0 * F.n)
+    rest += (k + SPARE) * unit * (size_of_B * lengths + norms)
     # ||B||^2 is at most that of the identity and of what B* B differs from it by.
-    off = np.sqrt(off) + (F.n + 4) * unit * size_of_B * size_of_B
-    stretch = 1.0 + 1.01 * off
+    off = np.sqrt(off) + (F.n + SPARE) * unit * size_of_B * size_of_B
+    stretch = 1.0 + OF_NORMS * off
     error = float(weights @ (2.0 * np.sqrt(stretch) * lengths * rest + rest * rest))
     inside = smallest_eigenvalue_bound(Sensing.of(W), y[used]) if k else 0.0
-    return float(min(0.0, inside) * stretch - 1.01 * error)
+    return float(min(0.0, inside) * stretch - OF_NORMS * error)
 
 
 def lift_direction(F: Sensing, intervals: Intervals) -> Real:
@@ -168,7 +195,7 @@ def floor_within_span(F: Sensing, d: Real, y: Real) -> float:
     rows there are: for independent ones, equal ones taken once, sigma is that of ``U U*``.
     """
     index = np.flatnonzero(d)
-    if not F.rank_one or not 0 < index.size <= MOST_IN_SPAN:
+    if not F.rank_one or not 0 < index.size <= MAX_ROWS_IN_SPAN:
         return 0.0
     if bool(np.any((y != 0.0) & (d == 0.0))):
         return 0.0
@@ -177,18 +204,18 @@ def floor_within_span(F: Sensing, d: Real, y: Real) -> float:
     if k > F.n:
         return 0.0
     G = np.asfortranarray(rows @ rows.conj().T)
-    unit = (4.0 if F.is_complex else 1.0) * EPS + F.rounding
+    unit = _operation_error(F)
     trace = float(np.trace(G).real) * (1.0 + (k + F.n) * unit)
-    look(2.0 * float(k) ** 3)
+    look(2.0 * float(k) * k * k)
     guess = float(sl.eigh(G, eigvals_only=True, subset_by_index=(0, 0), check_finite=False)[0])
-    formed = (F.n + 8) * unit * trace
-    slack = 4.0 * (k + 2) * unit * trace
-    found = first_shift(G, (guess - slack * 2.0**j for j in range(FEW_DOUBLINGS)))
+    formed = (F.n + SPARE) * unit * trace
+    slack = 2.0 * factorisation_error(k, trace, unit)
+    found = first_shift(G, (guess - slack * 2.0**j for j in range(SPAN_DOUBLINGS)))
     if found is None:
         return 0.0
     factored = factorisation_error(k, found.trace, unit)
     least = float(np.min(d[index]))
-    return max(0.0, least * (found.size - factored - formed) * (1.0 - 8.0 * EPS))
+    return max(0.0, least * (found.size - factored - formed) * DOWN * DOWN)
 
 
 def certify(
@@ -221,7 +248,7 @@ def certify(
     if value + error >= 0.0:
         trace_bound = 0.0
     else:
-        trace_bound = -(value + error) / negative * (1.0 - 4.0 * EPS) if negative else np.inf
+        trace_bound = -(value + error) / negative * DOWN if negative else np.inf
     if negative:
         d = lift_direction(F, intervals)
         try:
@@ -231,10 +258,10 @@ def certify(
             floor = 0.0
         if floor == 0.0:
             return PsdCertificate(y, 0.0, trace_bound, negative)
-        by = negative / floor * (1.0 + 8.0 * EPS) + 4.0 * EPS
+        by = negative / floor * UP * UP + ROUNDINGS
         if not F.rank_one:  # the sum rounds, in proportion to its parts
-            rounded = 8.0 * EPS * float(F.masses @ (np.abs(y) + 2.0 * by * np.abs(d)))
-            by = (negative + rounded) / floor * (1.0 + 8.0 * EPS)
+            rounded = 2.0 * ROUNDINGS * float(F.masses @ (np.abs(y) + 2.0 * by * np.abs(d)))
+            by = (negative + rounded) / floor * UP * UP
         y = y + by * d
         value, error = intervals.support(y)
         if value + error < 0.0:
@@ -242,15 +269,12 @@ def certify(
     above = value + error
     with np.errstate(invalid="ignore", over="ignore"):  # widths beyond float64 prove nothing
         cost = float(np.abs(y) @ intervals.unit)
-        bound = 1.0 - above / (cost * (1.0 + (len(y) + 4) * np.copysign(EPS, -above)))
-    bound = bound - 4.0 * EPS * abs(bound) if np.isfinite(cost) and np.isfinite(above) else 0.0
+        bound = 1.0 - above / (cost * (1.0 + np.copysign(2.0 * sum_error(len(y)), -above)))
+    bound = bound - ROUNDINGS * abs(bound) if np.isfinite(cost) and np.isfinite(above) else 0.0
     return PsdCertificate(y, max(0.0, float(bound)), trace_bound, negative)
 
 
 # --- vectors near y for which C + F*(y) is positive semidefinite -----------------------------
-
-FEW = 4  # constraints that are each tried as a direction
-ROUNDS = 4  # of making room for a lift within the weights
 
 
 def lifted(F: Sensing, question: Question, y: Vector, e: float) -> Iterator[Vector]:
@@ -261,11 +285,11 @@ def lifted(F: Sensing, question: Question, y: Vector, e: float) -> Iterator[Vect
     Along a d with ``F*(d) >= sigma I``, by ``e/sigma``; and where ``C >= c I`` by making y smaller:
     ``C + s F*(y) = (1 - s) C + s (C + F*(y))``.
     """
-    mass = float(np.abs(y) @ F.masses) * (1.0 + (F.m + 8.0) * UNIT)
+    mass = float(np.abs(y) @ F.masses) * (1.0 + sum_error(F.m))
     least = _least(question, F)
     if least > 0.0:
         # The product rounds each entry, and the rounding of s itself is covered by the factor.
-        yield y * (least / (least + e + 4.0 * UNIT * mass) * (1.0 - 8.0 * UNIT))
+        yield y * (least / (least + e + ROUNDINGS * mass) * DOWN)
     done = False
     for d in directions(F, question):
         spans = not F.rank_one or int(np.count_nonzero(d)) >= F.n
@@ -299,7 +323,7 @@ def directions(F: Sensing, question: Question) -> Iterator[Vector]:
             yield rows.astype(np.float64)
         return
     fixed = np.flatnonzero(question.hard & above)
-    for i in fixed[:FEW] if fixed.size <= FEW else ():
+    for i in fixed[:MAX_LIFT_CONSTRAINTS] if fixed.size <= MAX_LIFT_CONSTRAINTS else ():
         d = np.zeros(F.m)
         d[i] = 1.0
         yield d
@@ -329,22 +353,22 @@ def _along(
 ) -> Vector | None:
     """``y + t d``, made smaller first where the weights leave no room for it."""
     masses = F.masses
-    blur = 8.0 * UNIT * float(np.abs(d) @ masses) / sigma
+    blur = ROUNDINGS * float(np.abs(d) @ masses) / sigma
     if not blur < 1.0:
         return None
-    for _ in range(ROUNDS):
+    for _ in range(MAX_LIFT_ROUNDS):
         mass = float(np.abs(y) @ masses)
         # The sum below rounds, in proportion to its parts.
-        t = (e + 4.0 * UNIT * mass) / sigma * (1.0 + blur) * (1.0 + 8.0 * UNIT)
+        t = (e + ROUNDINGS * mass) / sigma * (1.0 + blur) * UP
         moved = y + t * d
         shrink = excess(question, moved)
         if shrink == 1.0:
             return moved if np.isfinite(moved).all() else None
         if not (isinstance(question.C, float) and question.C == 0.0):
             return None
-        shrink *= 1.0 + 64.0 * UNIT
+        shrink *= SHRINK_MORE
         y = y / shrink
-        e = e / shrink * (1.0 + 4.0 * UNIT) + 2.0 * UNIT * mass
+        e = e / shrink * UP + 2.0 * UNIT * mass
     return None
 
 

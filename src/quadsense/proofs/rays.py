@@ -16,13 +16,12 @@ import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.intervals import UNIT
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.costs import shifted
-from quadsense.proofs.rounding import gamma
-from quadsense.proofs.symmetric import smallest_of_gram
+from quadsense.proofs.rounding import COMPLEX, DOWN, OF_ERRORS, SPARE, gamma, sum_error
+from quadsense.proofs.symmetric import SHARES, smallest_of_gram
 
 Matrix = npt.NDArray[Any]
 
@@ -34,6 +33,9 @@ LITTLE = (0.0, 1e-6, 1e-4, 1e-2, 0.05)
 
 FLAT = 1e-7
 """Reading of a direction, relative to its size, that is taken for 0."""
+
+LEAST_FALL = 1e-9
+"""Fall of the objective along a unit vector, relative to C, from which it is no rounding."""
 
 DROPPED = 1e-10
 """Singular values of rows below this share of the largest are taken for rounding."""
@@ -76,16 +78,16 @@ def _is_matrix(F: Sensing, question: Question, live: npt.NDArray[np.bool_], M: M
     M = 0.5 * (M + M.conj().T)
     pattern = M != 0.0
     asks = live & (upper | lower) & _sees(F, pattern)
-    size = float(np.linalg.norm(M)) * (1.0 + gamma(F.n * F.n + 8.0))
+    size = float(np.linalg.norm(M)) * (1.0 + sum_error(F.n * F.n))
     v = F.forward(M)
-    growth = gamma(2.0 * F.n + 32.0) + gamma(F.sum_terms(16))
-    error = 8.0 * (growth + F.rounding) * size * F.masses
+    growth = sum_error(2.0 * F.n + SPARE) + gamma(F.sum_terms(SPARE))
+    error = 2.0 * COMPLEX * (growth + F.rounding) * size * F.masses
     two = upper & lower
     flat = np.abs(v) <= FLAT * size * F.masses
     for held in (asks, asks & two, asks & (two | flat)):
         moved = _correction(F, held, v, error, pattern)
         others = asks & ~held
-        away = np.where(upper, v, -v) + error + F.masses * moved * (1.0 + 1e-9)
+        away = np.where(upper, v, -v) + error + F.masses * moved * OF_ERRORS
         if not np.any(others & ~(away <= 0.0)) and _falls(question.C, F, M, size, moved):
             return True
     return False
@@ -109,14 +111,14 @@ def _correction(
     if sigma == 0.0:
         return math.inf
     length = float(np.linalg.norm(np.abs(v[index]) + error[index]))
-    return length / sigma * (1.0 + gamma(index.size + 16.0))
+    return length / sigma * (1.0 + sum_error(index.size))
 
 
 def _is_vector(F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: Matrix) -> bool:
     """``x x*``: nothing that is bounded above may see x; of sums of rows, nothing at all."""
     rows = _seen_rows(F, question, live)
     rows = rows[np.any((rows != 0.0) & (x != 0.0), axis=1)]  # the others read exactly 0
-    size = float(np.linalg.norm(x)) * (1.0 + gamma(F.n + 8.0))
+    size = float(np.linalg.norm(x)) * (1.0 + sum_error(F.n))
     moved = 0.0
     if len(rows):
         sigma = _smallest_singular_value(rows)
@@ -124,9 +126,9 @@ def _is_vector(F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: M
             return False
         products = np.abs(rows.conj() @ x)
         lengths = np.linalg.norm(rows, axis=1)
-        products += 4.0 * gamma(F.n + 16.0) * lengths * size
-        moved = float(np.linalg.norm(products)) / sigma * (1.0 + gamma(len(rows) + 16.0))
-    spread = (2.0 * size + moved) * moved * (1.0 + 1e-9)  # by which x x* may be off, in norm
+        products += COMPLEX * sum_error(F.n) * lengths * size
+        moved = float(np.linalg.norm(products)) / sigma * (1.0 + sum_error(len(rows)))
+    spread = (2.0 * size + moved) * moved * OF_ERRORS  # by which x x* may be off, in norm
     return _falls(question.C, F, np.outer(x, x.conj()), size * size, spread)
 
 
@@ -172,9 +174,9 @@ def _falls(C: Any, F: Sensing, M: Matrix, size: float, moved: float) -> bool:
         C = C * np.eye(F.n)
     elif not F.is_complex:
         C = C.real
-    length = float(np.linalg.norm(C)) * (1.0 + gamma(F.n * F.n + 8.0))
-    value = float(np.vdot(C, M).real) + 4.0 * gamma(F.n * F.n + 16.0) * length * size
-    return value + length * moved * (1.0 + 1e-9) < 0.0
+    length = float(np.linalg.norm(C)) * (1.0 + sum_error(F.n * F.n))
+    value = float(np.vdot(C, M).real) + COMPLEX * sum_error(F.n * F.n) * length * size
+    return value + length * moved * OF_ERRORS < 0.0
 
 
 def _seen_rows(F: Sensing, question: Question, live: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
@@ -193,13 +195,13 @@ def _smallest_singular_value(rows: npt.NDArray[Any]) -> float:
     if m > n:
         return 0.0
     G = np.asfortranarray(rows @ rows.conj().T)
-    trace = float(np.linalg.norm(rows)) ** 2 * (1.0 + gamma(m * n + 16.0))
-    error = 8.0 * gamma(n + 16.0) * trace + 4.0 * factorisation_error(m, trace)
+    trace = float(np.linalg.norm(rows)) ** 2 * (1.0 + sum_error(m * n))
+    error = 2.0 * COMPLEX * sum_error(n) * trace + COMPLEX * factorisation_error(m, trace)
     if cholesky(G) is None:
         return 0.0
     guess = float(sl.eigh(G, eigvals_only=True, subset_by_index=(0, 0), check_finite=False)[0])
-    found = first_shift(G, [share * guess for share in (0.5, 0.05) if share * guess > 2.0 * error])
-    return 0.0 if found is None else math.sqrt(found.size - error) * (1.0 - 4.0 * UNIT)
+    found = first_shift(G, [share * guess for share in SHARES if share * guess > 2.0 * error])
+    return 0.0 if found is None else math.sqrt(found.size - error) * DOWN
 
 
 def unseen_directions(data: Measurements, question: Question, C: Matrix) -> Iterator[Matrix]:
@@ -218,7 +220,7 @@ def unseen_directions(data: Measurements, question: Question, C: Matrix) -> Iter
         for _ in range(2 if some.m else 0):  # once leaves rounding of the size of what goes
             y = _least_squares(some, pattern, to_numpy(some.forward(rest)))
             rest = rest - np.where(pattern, to_numpy(some.adjoint(y)), 0.0)
-        if float(np.linalg.norm(rest)) > 1e-7 * float(np.linalg.norm(C)):
+        if float(np.linalg.norm(rest)) > FLAT * float(np.linalg.norm(C)):
             yield rest
 
 
@@ -275,7 +277,7 @@ def unseen_vectors(data: Measurements, question: Question, C: Matrix) -> Iterato
     for null in spaces:
         if null.shape[1]:
             values, vectors = np.linalg.eigh(null.conj().T @ C @ null)
-            if values[0] < -1e-9 * float(np.linalg.norm(C)):
+            if values[0] < -LEAST_FALL * float(np.linalg.norm(C)):
                 yield np.asarray(null @ vectors[:, 0])
     asks = np.flatnonzero(live & ((question.hi < np.inf) | (question.lo > -np.inf)))
     unseen = ~np.any(_used_rows(F, asks) != 0.0, axis=0) if asks.size else np.ones(F.n, bool)

@@ -20,8 +20,34 @@ from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
 
-FEW = 2**10
+FEW = 1024
 """Numbers that are quickly made a list."""
+
+ROUNDINGS = 8.0 * UNIT
+"""Bound on the relative error of up to seven operations in a row: ``gamma(7) < 8 u``."""
+
+UP, DOWN = 1.0 + ROUNDINGS, 1.0 - ROUNDINGS
+"""Factors that round a positive number of up to seven operations up and down."""
+
+SPARE = 16
+"""Roundings that are counted in addition to those of a sum: scalings, squares, a difference."""
+
+COMPLEX = 4.0
+"""Factor by which complex sums of products err more than real ones, at most, with what nested
+products add: a complex product errs by ``sqrt(2) gamma_2`` [Higham 2002, Section 3.6]."""
+
+OF_ERRORS = 1.0 + 1e-9
+"""Factor that covers the rounding of bounds on errors, of up to 10^6 operations each."""
+
+OF_NORMS = 1.01
+"""Factor that covers the rounding of Frobenius norms in bounds on errors: `gamma` of the number of
+entries is below .01 for every matrix that fits in memory."""
+
+UNDERFLOW = 1e-300
+"""More than underflow takes from a sum of up to 10^20 numbers, each at most ``2^-1074``."""
+
+PRODUCT_UNDERFLOW = 1e-290
+"""The same of sums of products that are split into parts of 22 bits."""
 
 
 def exact_sum(values: Vector) -> float:
@@ -38,6 +64,21 @@ def frobenius(M: npt.NDArray[Any]) -> float:
 def gamma(k: float) -> float:
     """Bound on the relative error of k roundings, ``k u / (1 - k u)`` [Higham 2002, 3.1]."""
     return k * UNIT / (1.0 - k * UNIT)
+
+
+def sum_error(terms: float) -> float:
+    """Bound on the error of a sum of products, relative to the sum of their moduli.
+
+    `SPARE` operations on terms and sum are counted in addition.
+    """
+    return gamma(terms + SPARE)
+
+
+MAX_SQUARED_NORM = 4.0
+"""Of rows in `squared_length`, which are scaled by powers of two to a norm of at most 2."""
+
+READING_ROUNDINGS = 64
+"""Roundings of a reading of a unit row: of the squared norm, the quotient and the difference."""
 
 
 class Enclosure(NamedTuple):
@@ -75,12 +116,12 @@ def measured_enclosure(
     xp = namespace(form.c)
     mass = float(xp.sum(xp.abs(form.c)))
     z = form.tau * form.rows.nonzero - image - b
-    entry = 2.0 * (form.n + 8) * UNIT
+    entry = 2.0 * sum_error(form.n)
     terms = magnitude + abs(form.tau) + xp.abs(b)
     error = (
         entry * (2.0 * mass**0.5 * xp.sqrt(magnitude) + entry * mass + abs(form.tau))
-        + 2.0 * (lengths + 16) * UNIT * terms
-        + 8.0 * form.rows.rounding * (mass + abs(form.tau))
+        + 2.0 * sum_error(lengths) * terms
+        + 2.0 * COMPLEX * form.rows.rounding * (mass + abs(form.tau))
     )
     if form.base is not None:
         z = z + form.rows.forward(form.base)
@@ -92,12 +133,14 @@ def squared_length(rows: Rows, c: Vector) -> tuple[float, float]:
     """``||F*(c)||_F^2 = c . K c`` of rows of norm at most 2, and a bound on its rounding.
 
     For rows longer than they are many: no n-by-n matrix is formed. An entry of K is off by
-    ``4 (n + 8) u`` times the squared norms at most, and the sums by m roundings each.
+    ``4 gamma_(n + 8)`` times the squared norms at most, and the sums by m roundings each. Rows of
+    norm at most 2 have squared norms of at most 4.
     """
     c = np.asarray(c, dtype=np.float64)
     image = to_numpy(rows.gram_times(like(c, rows.nonzero)))
-    mass = 4.0 * float(np.abs(c).sum()) * (1.0 + gamma(c.size))
-    error = (4.0 * gamma(4.0 * rows.n + 2.0 * rows.m + 64.0) + 8.0 * rows.rounding) * mass * mass
+    mass = MAX_SQUARED_NORM * float(np.abs(c).sum()) * (1.0 + gamma(c.size))
+    own = COMPLEX * sum_error(COMPLEX * rows.n + 2.0 * rows.m) + 2.0 * COMPLEX * rows.rounding
+    error = own * mass * mass
     return max(float(c @ image), 0.0), error
 
 
@@ -109,7 +152,7 @@ def dense_error(rows: Rows, size: float, inner: int = 0) -> float:
     takes the reading along, and the subtraction of the reading; what the kind of probes errs by
     beyond.
     """
-    return (4.0 * (2 * rows.length + inner + 16) * UNIT + 4.0 * rows.rounding) * size
+    return COMPLEX * (sum_error(2.0 * rows.length + inner) + rows.rounding) * size
 
 
 def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
@@ -166,14 +209,14 @@ def _mixed_enclosure(matrix: SensedMatrix, rows: Sensing, b: Array) -> Enclosure
     value, error = to_numpy(each.z), to_numpy(each.error) + 0.0 * to_numpy(each.z)
     sizes = abs(rows.weights)
     sums = sizes @ (np.abs(value) + error)
-    total = 2.0 * (sizes @ error) + 4.0 * rows.sum_terms(16) * UNIT * sums
+    total = 2.0 * (sizes @ error) + COMPLEX * gamma(rows.sum_terms(SPARE)) * sums
     z = rows.mixed(each.z) - b
-    return Enclosure(z, like(total, b) + reading_error(b) + 4.0 * UNIT * namespace(z).abs(z))
+    return Enclosure(z, like(total, b) + reading_error(b) + ROUNDINGS * namespace(z).abs(z))
 
 
 def reading_error(b: Array) -> Array:
     """Bound on the rounding of the readings of the unit rows and of subtracting them."""
-    return 64.0 * UNIT * namespace(b).abs(b)
+    return gamma(READING_ROUNDINGS) * namespace(b).abs(b)
 
 
 def is_met(found: Enclosure, ends: Intervals, size: float = 0.0) -> bool:

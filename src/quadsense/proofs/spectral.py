@@ -18,27 +18,35 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import available_memory
+from quadsense.core.intervals import EPS
 from quadsense.core.packed import adjoint, pair_products, unpack
 from quadsense.core.products import forward, gram, unknowns
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import (
-    EPS,
     cholesky,
     factorisation_error,
     numerical_rank,
     proven_sigma,
     solve,
 )
+from quadsense.proofs.rounding import COMPLEX, SPARE
+from quadsense.system.memory import in_bytes
 
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
-_SIMULATIONS = 400  # the level of a 95% quantile is then known to 1%
-# Rows up to which their rank is worth a factorisation of their Gram matrix (m^3/3 flops).
-_RANKED_ROWS = 3000
-# The largest noise, in units of A, that still says something: its square is within range.
-_LARGEST_NOISE = 1e100
+SIMULATIONS = 400
+"""Of the noise: the level of a 95% quantile is then known to 1%."""
+
+MAX_RANKED_ROWS = 3000
+"""Rows up to which their rank is worth a factorization of their Gram matrix (m^3/3 flops)."""
+
+LARGEST_NOISE = 1e100
+"""The largest noise, in units of A, that still says something: its square is within range."""
+
+HELD_BYTES = 24
+"""Bytes per entry of the Gram matrix, its factor and a shifted copy."""
 
 
 class SpectralVerdict(StrEnum):
@@ -126,7 +134,7 @@ def spectral_certificate(
     if m < size:
         return _too_few(U, size, mix)
     lam, Q = np.linalg.eigh(A)
-    if not lam[0] > 4.0 * n * EPS * lam[-1]:
+    if not lam[0] > COMPLEX * n * EPS * lam[-1]:
         return _without_bound(SpectralVerdict.SINGULAR, None, _SINGULAR)
     _refuse_what_cannot_fit(size)
     # The claim is relative: in units of A nothing overflows.
@@ -135,7 +143,7 @@ def spectral_certificate(
         lam, b = np.ldexp(lam, exponent), np.ldexp(b, exponent)
         levels = np.ldexp(np.broadcast_to(np.asarray(noise, dtype=np.float64), (m,)), exponent)
         V = U @ Q.conj()  # V[i] = Q* u_i, the row in the eigenbasis of A
-        data = _Whitened(V, lam, b, np.minimum(levels, _LARGEST_NOISE), mix)
+        data = _Whitened(V, lam, b, np.minimum(levels, LARGEST_NOISE), mix)
         return _bounded(data, confidence, seed)
 
 
@@ -159,9 +167,9 @@ def _too_few(U: Matrix, size: int, mix: Any) -> SpectralCertificate:
     """The answer where there are fewer rows than unknowns: nothing of that size is formed."""
     m, n = len(U) if mix is None else mix.shape[0], U.shape[1]
     seen, least = m, "at least "
-    if m <= _RANKED_ROWS:
+    if m <= MAX_RANKED_ROWS:
         # K has ones on its diagonal, and its entries err by some n roundings.
-        F, error = _sensed(U, mix), 8.0 * (m + n) * EPS
+        F, error = _sensed(U, mix), 2.0 * COMPLEX * (m + n) * EPS
         if not F.rank_one:
             error *= (1.0 + len(U)) * F.amplification**2
         K = F.gram() if not F.rank_one else gram(U)
@@ -176,11 +184,11 @@ def _undetermined(unseen: int, size: int, least: str = "") -> SpectralCertificat
 
 def _refuse_what_cannot_fit(size: int) -> None:
     """Raise MemoryError before the Gram matrix, its factor and a shifted copy are made."""
-    needed, free = 3 * 8 * size * size, available_memory()
+    needed, free = HELD_BYTES * size * size, available_memory()
     if needed > free:
         raise MemoryError(
-            f"a spectral bound on {size} unknowns takes {needed / 2**30:.1f} GiB and "
-            f"{free / 2**30:.1f} GiB are free"
+            f"a spectral bound on {size} unknowns takes {in_bytes(needed)} and "
+            f"{in_bytes(free)} are free"
         )
 
 
@@ -193,7 +201,7 @@ class _Whitened:
         self.z = self.F.mixed(np.abs(V) ** 2 @ lam) - b
         # Sums of rows round by as much as their parts together, and by the sum.
         self.sizes: float | Vector = 1.0
-        self.length = 4 * self.n + 16 + self.F.sum_terms(8)
+        self.length = int(COMPLEX) * self.n + SPARE + self.F.sum_terms(SPARE)
         if not self.F.rank_one:
             self.sizes = self.F.masses
         rounding = self.length * EPS * (self.sizes * lam[-1] * self.n + np.abs(b))
@@ -203,7 +211,7 @@ class _Whitened:
         # Rounding of V and of G (sums of m products of entries each of a few operations) and of
         # the factorisation, all relative to the trace.
         size = len(self.G)
-        self.slip = (self.m + self.length + self.n + 20) * EPS * self.trace
+        self.slip = (self.m + self.length + self.n + 2 * SPARE) * EPS * self.trace
         self.slip += factorisation_error(size, self.trace)
 
     def scale(self, weight: float | Vector, G: Matrix) -> float:
@@ -262,7 +270,7 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
     else:
         hidden = _simulated(data, factor, root, confidence, seed)
     # Rounding of the eigendecomposition of A, relative to its smallest eigenvalue.
-    hidden += 4.0 * n * EPS * lam[-1] / lam[0]
+    hidden += COMPLEX * n * EPS * lam[-1] / lam[0]
     least = 1.0 + errors[0] - hidden
     if not least > 0.0:
         text = "this noise is too large for a bound: A* may be singular as far as the data say"
@@ -285,7 +293,7 @@ def _unproven(data: _Whitened) -> SpectralCertificate:
     """The answer where the map is not proven to have full rank: how much it sees, unweighted."""
     G = data.F.normal()
     size = len(G)
-    slip = (data.m + 2 * size + data.length + 24) * EPS * data.scale(1.0, G)
+    slip = (data.m + 2 * size + data.length + 2 * SPARE) * EPS * data.scale(1.0, G)
     unseen = size - numerical_rank(G, slip)
     if unseen:
         return _undetermined(unseen, size)
@@ -296,7 +304,7 @@ def _unproven(data: _Whitened) -> SpectralCertificate:
 def _simulated(data: _Whitened, factor: Any, root: Vector, confidence: float, seed: int) -> float:
     """Return the quantile of the whitened error caused by errors of random sign."""
     rng = np.random.default_rng(seed)
-    signs = rng.choice((-1.0, 1.0), (data.m, _SIMULATIONS))
+    signs = rng.choice((-1.0, 1.0), (data.m, SIMULATIONS))
     X = solve(factor, data.adjoint(data.weight[:, None] * signs))
     scale = np.outer(root, root)
     norms = [np.linalg.norm(unpack(x, data.n, data.V.dtype) / scale, 2) for x in X.T]

@@ -25,23 +25,55 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import FEATURE_ROWS, Sensing
-from quadsense.proofs.adjoint import adjoint_norm
+from quadsense.proofs.adjoint import OUTER, adjoint_norm
 from quadsense.proofs.definite import (
     cholesky,
     factorisation_error,
     first_shift,
     smallest_eigenvalue,
 )
-from quadsense.proofs.rounding import exact_sum, gamma
+from quadsense.proofs.rounding import (
+    COMPLEX,
+    DOWN,
+    ROUNDINGS,
+    SPARE,
+    UNDERFLOW,
+    UP,
+    exact_sum,
+    gamma,
+    sum_error,
+)
 from quadsense.system.watch import Stop
 
-DENSE_UNKNOWNS = 9000  # beyond, the matrix that proves sigma would not fit in memory
-PLENTY, ENOUGH = 64, 16  # rows for each unknown: from which on some will do, and how many those are
-DEAR = 1e9  # multiplications of a normal matrix from which on that is worth while
-SHARES = (0.5, 0.05)  # of the estimated eigenvalue: each try is a factorisation
-UNEVEN = 16.0  # scales of readings beyond which they are weighed
-MOST_FOURTHS = 200  # by which a row is weighed: beyond, it counts for nothing
-NORM_FACTOR = 1e6  # how far beyond the data's scale a fit is not believed
+MAX_DENSE_UNKNOWNS = 9000
+"""Unknowns beyond which the matrix that proves sigma would not fit in memory."""
+
+PLENTY, ENOUGH = 64, 16
+"""Rows per unknown from which on some of them will do, and how many those are."""
+
+LARGE_WORK = 1e9
+"""Multiplications of a normal matrix from which on fewer rows are worth while."""
+
+SHARES = (0.5, 0.05)
+"""Shares of an estimated eigenvalue that are tried to be proved, each by a factorization."""
+
+UNEVEN = 16.0
+"""Ratio of the scales of readings beyond which rows are weighed."""
+
+MAX_FOURTHS = 200
+"""Powers of four by which a row is weighed; beyond, it counts for nothing."""
+
+MAX_GRAM_ROWS = 4000
+"""Rows up to which K is formed for a bound on those matrices that it sees."""
+
+MAX_MASKED_ENTRIES = 2e7
+"""Of all rows as matrices, up to which these are formed."""
+
+NORM_FACTOR = 1e6
+"""How far beyond the scale of the data a fit is not believed."""
+
+ASSUMED_FACTOR = 10.0
+"""A norm up to which a claim is made is at least this many times that of the best matrix known."""
 
 
 def data_scale(b: Vector, delta: Vector) -> float:
@@ -60,20 +92,20 @@ def norm_within(F: Sensing, scale: Vector) -> float:
     bound of the identity, and is often far below that.
     """
     size, largest = F.unknowns, float(np.max(scale, initial=0.0))
-    if F.m < size or size > DENSE_UNKNOWNS or not np.isfinite(largest):
+    if F.m < size or size > MAX_DENSE_UNKNOWNS or not np.isfinite(largest):
         return math.inf
     level = float(np.partition(scale, size - 1)[size - 1])
     if largest > UNEVEN * level > 0.0:
         with np.errstate(over="ignore", under="ignore"):  # what is lost of rows is a lower bound
             # Powers of 4: roots of their squares' roots are powers of 2, and no digit changes.
             fourths = np.frexp(np.maximum(scale / level, 1.0))[1] // 2
-            counts = fourths <= MOST_FOURTHS
-            sigma = smallest_singular_value(F, np.where(counts, np.ldexp(1.0, -4 * fourths), 0.0))
-            length = _root_sum_of_squares(np.ldexp(scale, -2 * fourths)[counts])
+            counts, halvings = fourths <= MAX_FOURTHS, -2 * fourths
+            sigma = smallest_singular_value(F, np.where(counts, np.ldexp(1.0, 2 * halvings), 0.0))
+            length = _root_sum_of_squares(np.ldexp(scale, halvings)[counts])
         if sigma > 0.0:
-            return length / sigma * (1.0 + 4.0 * UNIT)
+            return length / sigma * UP
     sigma = smallest_singular_value(F)
-    return _root_sum_of_squares(scale) / sigma * (1.0 + 4.0 * UNIT) if sigma > 0.0 else math.inf
+    return _root_sum_of_squares(scale) / sigma * UP if sigma > 0.0 else math.inf
 
 
 def smallest_singular_value(F: Sensing, squares: Vector | None = None) -> float:
@@ -97,9 +129,9 @@ def smallest_singular_value(F: Sensing, squares: Vector | None = None) -> float:
     ``M = F^T F`` itself errs by at most ``gamma(longest sum) sum_i ||u_i||^4``.
     """
     size, m = F.unknowns, F.m
-    if m < size or size > DENSE_UNKNOWNS:
+    if m < size or size > MAX_DENSE_UNKNOWNS:
         return 0.0
-    if m >= PLENTY * size and float(m) * size**2 >= DEAR and F.rank_one:
+    if m >= PLENTY * size and float(m) * size**2 >= LARGE_WORK and F.rank_one:
         # Some rows see no more than all do: ||F(A)|| is at least what it is over them.
         index = F.spread(ENOUGH * size)
         part = None if squares is None else squares[index]
@@ -113,14 +145,15 @@ def _smallest(F: Sensing, row_rounding: float, squares: Vector | None) -> float:
     """The same of these rows, which are off by that much."""
     size, m = F.unknowns, F.m
     M = F.normal(squares)
-    trace = float(np.trace(M)) * (1.0 + gamma(size + 8))
-    longest = min(m, FEATURE_ROWS) + math.ceil(m / FEATURE_ROWS) + 12
+    trace = float(np.trace(M)) * (1.0 + sum_error(size))
+    longest = min(m, FEATURE_ROWS) + math.ceil(m / FEATURE_ROWS) + SPARE
     # Rows that are computed, not held, are off by `row_rounding`, their features by twice that.
-    error = (4.0 * gamma(longest) + 5.0 * row_rounding) * trace + factorisation_error(size, trace)
+    error = (COMPLEX * gamma(longest) + 2.0 * OUTER * row_rounding) * trace
+    error += factorisation_error(size, trace)
     if not F.rank_one:  # its features are sums themselves, off by their masses
         weighed = F.masses * F.masses * (1.0 if squares is None else squares)
-        masses = exact_sum(weighed) * (1.0 + gamma(F.sum_terms(8)))
-        error += 4.0 * (gamma(F.sum_terms(12)) + gamma(longest)) * masses
+        masses = exact_sum(weighed) * (1.0 + gamma(F.sum_terms(SPARE)))
+        error += COMPLEX * (gamma(F.sum_terms(SPARE)) + gamma(longest)) * masses
     raised = M.copy(order="F")
     raised[np.diag_indices(size)] += error
     factor = cholesky(raised, overwrite=True)
@@ -129,7 +162,7 @@ def _smallest(F: Sensing, row_rounding: float, squares: Vector | None) -> float:
     guess = smallest_eigenvalue(factor, np.ones(size)) - error
     del raised, factor
     found = first_shift(M, [share * guess for share in SHARES if share * guess > 2.0 * error])
-    return 0.0 if found is None else math.sqrt(found.size - error) * (1.0 - 4.0 * UNIT)
+    return 0.0 if found is None else math.sqrt(found.size - error) * DOWN
 
 
 def allowed(y: Vector, lower: npt.NDArray[np.bool_], upper: npt.NDArray[np.bool_]) -> Vector:
@@ -142,18 +175,18 @@ def allowed(y: Vector, lower: npt.NDArray[np.bool_], upper: npt.NDArray[np.bool_
 
 def _dot_below(b: Vector, y: Vector) -> float:
     products = b * y
-    return exact_sum(products) - 2.0 * UNIT * exact_sum(np.abs(products)) - 1e-300
+    return exact_sum(products) - 2.0 * UNIT * exact_sum(np.abs(products)) - UNDERFLOW
 
 
 def _mass_above(y: Vector, delta: Vector) -> float:
-    return exact_sum(np.abs(y) * delta) * (1.0 + 4.0 * UNIT) + 1e-300
+    return exact_sum(np.abs(y) * delta) * UP + UNDERFLOW
 
 
 def _margin_below(ends: Intervals, y: Vector) -> float:
     """``sum(lo_i y_i^+ - hi_i y_i^-)``, rounded down; y leans on no missing end."""
     reach = np.where(y > 0.0, ends.below, np.where(y < 0.0, ends.above, 0.0))
     products = np.concatenate([ends.reading * y, -np.abs(y) * reach])
-    return exact_sum(products) - 2.0 * UNIT * exact_sum(np.abs(products)) - 1e-300
+    return exact_sum(products) - 2.0 * UNIT * exact_sum(np.abs(products)) - UNDERFLOW
 
 
 def lower_bound(b: Vector, delta: Vector, y: Vector, adjoint: float, norm: float) -> float:
@@ -167,8 +200,8 @@ def lower_bound(b: Vector, delta: Vector, y: Vector, adjoint: float, norm: float
     norm : float
         Bound on the Frobenius norm of the matrices considered.
     """
-    gain = _dot_below(b, y) - adjoint * norm * (1.0 + 4.0 * UNIT)
-    return max(gain / _mass_above(y, delta) * (1.0 - 4.0 * UNIT), 0.0)
+    gain = _dot_below(b, y) - adjoint * norm * UP
+    return max(gain / _mass_above(y, delta) * DOWN, 0.0)
 
 
 @dataclass(frozen=True)
@@ -259,7 +292,7 @@ def check_proof(
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
     adjoint = adjoint_norm(F, y)
     margin = _margin_below(ends, y)
-    needed = max(margin, 0.0) / adjoint * (1.0 - 4.0 * UNIT) if adjoint > 0.0 else math.inf
+    needed = max(margin, 0.0) / adjoint * DOWN if adjoint > 0.0 else math.inf
     norm = math.inf
     # A side without a bound leaves the norm of a fit unbounded, whatever F sees.
     if margin > 0.0 and bool(np.all(lower & upper)) and not conditional:
@@ -268,10 +301,10 @@ def check_proof(
     unconditional = margin > 0.0 and (needed > norm or adjoint == 0.0)
     if not unconditional:
         norm = limit
-    reach = 0.0 if adjoint == 0.0 else adjoint * norm * (1.0 + 4.0 * UNIT)
+    reach = 0.0 if adjoint == 0.0 else adjoint * norm * UP
     gain = margin - reach
-    above = exact_sum(np.abs(y) * ends.unit) * (1.0 + math.copysign(4.0 * UNIT, gain)) + 1e-300
-    ratio = max((1.0 + gain / above) * (1.0 - 8.0 * UNIT), 0.0)
+    above = exact_sum(np.abs(y) * ends.unit) * (1.0 + math.copysign(ROUNDINGS, gain)) + UNDERFLOW
+    ratio = max((1.0 + gain / above) * DOWN, 0.0)
     proved = margin > 0.0 and (unconditional or needed > norm)
     return InfeasibilityCheck(proved, unconditional, margin, adjoint, needed, limit, ratio)
 
@@ -282,16 +315,10 @@ def _root_sum_of_squares(values: npt.NDArray[Any]) -> float:
         return largest
     unit = math.ldexp(1.0, math.frexp(largest)[1])  # so that no square leaves float64's range
     parts = values / unit
-    return unit * math.sqrt(exact_sum(parts * parts)) * (1.0 + 8.0 * UNIT) + 1e-300
+    return unit * math.sqrt(exact_sum(parts * parts)) * UP + UNDERFLOW
 
 
 # --- how large a matrix can be that is no worse than the best one known ----------------------
-
-DENSE_ROWS = 4000
-"""Rows up to which K is formed for a bound on those matrices that it sees."""
-
-MASKED_ENTRIES = 2e7
-"""Of all rows as matrices, up to which these are formed."""
 
 
 def seen_columns(F: Sensing) -> npt.NDArray[np.bool_]:
@@ -327,11 +354,11 @@ def reached(question: Question, upper: float) -> tuple[Vector, Vector]:
         away = np.divide(max(upper, 0.0), weights, where=counts, out=np.full(question.m, np.inf))
     else:
         return lo, hi
-    away = np.where(counts, away * (1.0 + 8.0 * UNIT), np.inf)
+    away = np.where(counts, away * UP, np.inf)
     least = question.reading if question.rows == "squares" else question.lo
     most = question.reading if question.rows == "squares" else question.hi
     low, high = least - away, most + away
-    low, high = low - 4.0 * UNIT * np.abs(low), high + 4.0 * UNIT * np.abs(high)
+    low, high = low - ROUNDINGS * np.abs(low), high + ROUNDINGS * np.abs(high)
     return np.maximum(lo, low), np.minimum(hi, high)
 
 
@@ -355,7 +382,7 @@ def norm_bound(F: Sensing, question: Question, upper: float) -> float:
         return 0.0
     unit = math.ldexp(1.0, math.frexp(largest)[1])
     length = math.sqrt(exact_sum((scale[two] / unit) ** 2))
-    return unit * length / sigma * (1.0 + 16.0 * UNIT) + 1e-300
+    return unit * length / sigma * UP + UNDERFLOW
 
 
 def norm_taken(F: Sensing, question: Question, size: float, upper: float) -> float:
@@ -368,7 +395,7 @@ def norm_taken(F: Sensing, question: Question, size: float, upper: float) -> flo
     lo = np.where(question.soft & ~np.isfinite(lo), question.lo, lo)
     hi = np.where(question.soft & ~np.isfinite(hi), question.hi, hi)
     ends = Intervals.of(lo, hi, np.ones(F.m))
-    return max(norm_limit(F, ends), 10.0 * size)
+    return max(norm_limit(F, ends), ASSUMED_FACTOR * size)
 
 
 def smallest_of_gram(F: Sensing, pattern: npt.NDArray[np.bool_] | None = None) -> float:
@@ -377,21 +404,21 @@ def smallest_of_gram(F: Sensing, pattern: npt.NDArray[np.bool_] | None = None) -
     With a `pattern`, (n, n), all matrices are taken to be 0 where it is False.
     """
     m = F.m
-    if m > min(F.unknowns, DENSE_ROWS):
+    if m > min(F.unknowns, MAX_GRAM_ROWS):
         return 0.0
     masses = F.masses
-    trace = exact_sum(masses * masses) * (1.0 + gamma(2.0 * F.n + 64.0))
-    inner = 8.0 * gamma(2.0 * F.n + 16.0) + 16.0 * F.rounding
-    inner += 8.0 * gamma(2.0 * F.sum_terms(8))
+    trace = exact_sum(masses * masses) * (1.0 + sum_error(2.0 * F.n))
+    inner = 2.0 * COMPLEX * (sum_error(2.0 * F.n) + 2.0 * F.rounding)
+    inner += 2.0 * COMPLEX * gamma(2.0 * F.sum_terms(SPARE))
     if pattern is None or pattern.all():
         K = F.gram_triangle()
     else:
-        if m * float(F.n) ** 2 > MASKED_ENTRIES:
+        if m * float(F.n) ** 2 > MAX_MASKED_ENTRIES:
             return 0.0
         parts = np.stack([np.where(pattern, to_numpy(F.adjoint(e)), 0.0) for e in np.eye(m)])
         flat = parts.reshape(m, -1)
         K = np.asfortranarray((flat @ flat.conj().T).real)
-        inner += 8.0 * gamma(float(F.n) ** 2 + 16.0)
+        inner += 2.0 * COMPLEX * sum_error(float(F.n) * F.n)
     error = inner * trace + factorisation_error(m, trace)
     raised = K.copy(order="F")
     raised[np.diag_indices(m)] += error
@@ -401,4 +428,4 @@ def smallest_of_gram(F: Sensing, pattern: npt.NDArray[np.bool_] | None = None) -
     guess = smallest_eigenvalue(factor, np.ones(m)) - error
     shares = [share * guess for share in SHARES if share * guess > 2.0 * error]
     found = first_shift(K, shares)
-    return 0.0 if found is None else math.sqrt(found.size - error) * (1.0 - 4.0 * UNIT)
+    return 0.0 if found is None else math.sqrt(found.size - error) * DOWN
