@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.files.contents import Entry, to_csr
-from quadsense.files.pieces import Pieces
+from quadsense.files.strips import Pieces
 
 DEPTH = 32
 """Groups within groups that are looked into."""

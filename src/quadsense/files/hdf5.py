@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from quadsense.files import groups
 from quadsense.files.contents import OUTSIDE, Entry, check_stored, reading, to_csr
-from quadsense.files.pieces import Pieces
+from quadsense.files.strips import Pieces
 
 TITLE = "an HDF5 file"
 PAIRS = (("real", "imag"), ("r", "i"), ("re", "im"))

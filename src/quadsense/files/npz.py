@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.files.atomic import whole
 from quadsense.files.contents import Arrays, Entry, Unreadable, check_stored, reading, to_csr
-from quadsense.files.pieces import Pieces
+from quadsense.files.formats import whole
+from quadsense.files.strips import Pieces
 
 TITLE = "an .npz file"
 PARTS = ("data", "indices", "indptr", "shape")

@@ -16,6 +16,7 @@ import numpy as np
 
 from quadsense.files.contents import Unreadable
 from quadsense.files.formats import format_of
+from quadsense.system.watch import look
 
 STRIP_BYTES = 2**25
 """Bytes of a strip: 32 MiB, some ten milliseconds of reading. Sums are made strip by strip, so
@@ -221,3 +222,51 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     wide = dtype.kind in "fc" and dtype.itemsize // (2 if dtype.kind == "c" else 1) not in (4, 8)
     found = np.dtype(np.complex128 if dtype.kind == "c" else np.float64) if wide else dtype
     return found.newbyteorder("=")
+
+
+class Pieces:
+    """Dense rows of several arrays, one below the other, in memory or in files.
+
+    Parameters
+    ----------
+    parts : sequence of Strips or ndarray of shape (k, n)
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : dtype
+        One that holds the numbers of all parts.
+    """
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = tuple(parts)
+        self.shape = sum(int(part.shape[0]) for part in parts), int(parts[0].shape[1])
+        self.dtype = np.result_type(*(part.dtype for part in parts))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all the rows."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    def __iter__(self) -> Iterator[tuple[slice, Any]]:
+        """Which rows, and their numbers."""
+        begin = 0
+        for rows in self._each():
+            look()
+            yield slice(begin, begin + len(rows)), np.ascontiguousarray(rows, dtype=self.dtype)
+            begin += len(rows)
+
+    def _each(self) -> Iterator[Any]:
+        size = max(1, STRIP_BYTES // max(1, self.shape[1] * self.dtype.itemsize))
+        for part in self.parts:
+            if isinstance(part, Strips):
+                yield from (strip.read() for strip in part)
+            else:
+                yield from (part[first : first + size] for first in range(0, len(part), size))
+
+    def load(self) -> Any:
+        """All rows, in memory."""
+        found = np.empty(self.shape, self.dtype)
+        for rows, values in self:
+            found[rows] = values
+        return found

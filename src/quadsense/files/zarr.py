@@ -15,7 +15,7 @@ import numpy as np
 
 from quadsense.files import groups
 from quadsense.files.contents import Entry, Unreadable, check_stored, reading
-from quadsense.files.pieces import Pieces
+from quadsense.files.strips import Pieces
 
 TITLE = "a Zarr store"
 MARKS = ("zarr.json", ".zgroup", ".zarray")

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from quadsense.files import Arrays, Unreadable, read_arrays
-from quadsense.files.atomic import check_place, whole
 from quadsense.files.codec import decode, encode
+from quadsense.files.formats import check_place, whole
 from quadsense.files.npz import save
 from quadsense.run.fingerprint import DATA, Marks, difference, held_otherwise
 from quadsense.system.watch import Watch
