@@ -122,7 +122,7 @@ def test_units_of_one_sided_rows_stay_below_the_size_of_the_ends():
     problem = replace(problem_of(data), b=ends.middle(), delta=units, given_ends=ends)
     what = asked(problem)
     # Every end is u* u, so 1 for unit rows, whatever unit errors are counted in.
-    np.testing.assert_allclose(what.scale * what.hi, 1.0, rtol=1e-14)
+    np.testing.assert_allclose(what.scale * what.intervals.hi, 1.0, rtol=1e-14)
     np.testing.assert_allclose(what.scale * (what.b + what.delta), 1.0, rtol=1e-14)
     assert np.all(what.scale * what.delta <= 1.0) and np.all(what.scale * what.delta >= 1e-8)
 

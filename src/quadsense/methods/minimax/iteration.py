@@ -135,14 +135,6 @@ def matrix(problem: MinimaxProgram, state: RatioBounds) -> tuple[Array, bool]:
     return 0.5 * (state.x + state.x.conj().T), True
 
 
-def measure(problem: MinimaxProgram, state: IterationState, V: Array) -> Vector:
-    """Readings ``v* A v`` of the fit for the rows v of V, shape (k, n)."""
-    A, formed = matrix(problem, state)
-    if formed:
-        return np.asarray(np.einsum("ij,ij->i", V.conj(), V @ A.T).real)
-    return np.asarray(np.abs(problem.F.times(V.T)).T ** 2 @ A)
-
-
 def verdict(state: RatioBounds, *, target: bool, gap: float) -> RatioVerdict | None:
     """What the bounds say; None while they are not close enough.
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
+from quadsense.core.intervals import Intervals
 from quadsense.core.packed import Array, Vector
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
@@ -25,37 +26,52 @@ from quadsense.methods.minimax.mehrotra import SIGNS, Mask
 from quadsense.methods.minimax.rows import row_coordinates
 from quadsense.proofs.symmetric import NORM_FACTOR, data_scale
 
-SHARE = 0.01  # of the size of the ends: the unit of a row with one end whose own is beyond that
-NARROWEST = 1e-6  # no such unit is below this share of the typical one
-CERTAIN = 2.0**50  # a fit larger than this many half-widths is lost in its own rounding error
-SPREAD = 400  # powers of two between the smallest unit and the largest end, at most
+UNIT_SHARE = 0.01
+"""Of the size of the ends: the unit of a row with one end whose own is beyond that."""
+
+MIN_UNIT = 1e-6
+"""Share of the typical unit below which none is."""
+
+MAX_CERTAIN_SIZE = 2.0**50
+"""Size in half-widths of a fit that is lost in its own rounding error."""
+
+MAX_EXPONENT_SPREAD = 400
+"""Powers of two between the smallest unit and the largest end, at most."""
+
+MAX_GRAM_ROWS = 6000
+"""Beyond, the m-by-m Gram matrix costs more than products with U."""
 
 
 @dataclass(frozen=True)
 class AskedRows:
-    """Intervals ``[b - delta, b + delta]`` of unit rows, some ends of which are missing.
+    """The rows that ask for something, and what they ask for.
 
     Attributes
     ----------
     index : ndarray of int or None
         The rows that ask for something; None where all do.
-    b, delta : ndarray, shape (k,)
-        Middles and units of error of these rows, divided by `scale`.
-    sides : ndarray of bool, shape (2, k)
-        Which upper and which lower ends exist.
-    lo, hi : ndarray, shape (k,)
-        The ends of these rows, infinite where missing, divided by `scale`.
+    b : ndarray, shape (k,)
+        Middles of their intervals, divided by `scale`.
+    intervals : Intervals
+        Theirs, divided by `scale`, in units of error that make sense for unit rows.
     scale : float
         Size of the largest end, a power of 4 so that nothing, nor a root of it, is rounded.
     """
 
     index: npt.NDArray[np.intp] | None
     b: Vector
-    delta: Vector
-    sides: Mask
-    lo: Vector
-    hi: Vector
+    intervals: Intervals
     scale: float
+
+    @property
+    def delta(self) -> Vector:
+        """Units of error."""
+        return self.intervals.unit
+
+    @property
+    def sides(self) -> Mask:
+        """Which upper and which lower ends exist, (2, k)."""
+        return self.intervals.sides
 
     def of(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Those of the given rows (or entries) that ask for something."""
@@ -87,12 +103,12 @@ def asked(problem: Problem) -> AskedRows:
     both = asks & np.all(sides, axis=0)
     if problem.target and bool(np.any(both)):
         # Rows that no fit of a size that can be certified misses.
-        largest = CERTAIN * float(np.min(delta[both]))
+        largest = MAX_CERTAIN_SIZE * float(np.min(delta[both]))
         asks = asks & ~((hi >= largest) & (lo <= -largest))
     index = None if bool(np.all(asks)) else np.flatnonzero(asks)
     if index is not None:
-        b, delta, sides, lo, hi = b[index], delta[index], sides[:, index], lo[index], hi[index]
-    return _scaled(index, b, delta, sides, lo, hi)
+        b, delta, lo, hi = b[index], delta[index], lo[index], hi[index]
+    return _scaled(index, b, Intervals.of(lo, hi, delta))
 
 
 def _own_units(
@@ -104,38 +120,29 @@ def _own_units(
         return b, delta
     ends = np.where(one, ends, b)
     sizes = np.maximum(np.abs(ends), float(np.median(np.abs(ends[asks]))))
-    units = np.where(one & (delta > sizes), SHARE * sizes, delta)
+    units = np.where(one & (delta > sizes), UNIT_SHARE * sizes, delta)
     known = units[asks & (units > 0.0)]
     typical = float(np.median(known)) if known.size else 1.0
-    units = np.where(one & (units < NARROWEST * typical), NARROWEST * typical, units)
+    units = np.where(one & (units < MIN_UNIT * typical), MIN_UNIT * typical, units)
     middles = np.where(sides[0], ends - units, ends + units)
     return np.where(one, middles, b), np.where(one, units, delta)
 
 
-def _scaled(
-    index: npt.NDArray[np.intp] | None,
-    b: Vector,
-    delta: Vector,
-    sides: Mask,
-    lo: Vector,
-    hi: Vector,
-) -> AskedRows:
+def _scaled(index: npt.NDArray[np.intp] | None, b: Vector, intervals: Intervals) -> AskedRows:
     if b.size == 0:
-        return AskedRows(index, b, delta, sides, lo, hi, 1.0)
+        return AskedRows(index, b, intervals, 1.0)
+    delta = intervals.unit
     top = int(np.frexp(float(np.max(np.abs(b))) + float(np.max(delta)))[1])
     bottom = int(np.frexp(float(np.min(delta)))[1])
-    exponent = 2 * (min(top, bottom + SPREAD) // 2)
+    exponent = 2 * (min(top, bottom + MAX_EXPONENT_SPREAD) // 2)
     with np.errstate(under="ignore"):
-        b, delta, lo, hi = (np.ldexp(values, -exponent) for values in (b, delta, lo, hi))
-    if top > bottom + SPREAD:  # beyond what any fit can reach that the narrow rows allow
-        beyond = 2.0**SPREAD
-        b, delta = np.clip(b, -beyond, beyond), np.minimum(delta, beyond)
-        lo = np.where(sides[1], b - delta, -np.inf)
-        hi = np.where(sides[0], b + delta, np.inf)
-    return AskedRows(index, b, delta, sides, lo, hi, 2.0**exponent)
-
-
-GRAM_ROWS = 6000  # beyond, the m-by-m Gram matrix costs more than products with U
+        b, intervals = np.ldexp(b, -exponent), intervals.each(lambda x: np.ldexp(x, -exponent))
+    if top > bottom + MAX_EXPONENT_SPREAD:  # beyond what fits can reach that narrow rows allow
+        beyond, (upper, lower) = 2.0**MAX_EXPONENT_SPREAD, intervals.sides
+        b, delta = np.clip(b, -beyond, beyond), np.minimum(intervals.unit, beyond)
+        lo, hi = np.where(lower, b - delta, -np.inf), np.where(upper, b + delta, np.inf)
+        intervals = Intervals.of(lo, hi, delta)
+    return AskedRows(index, b, intervals, 2.0**exponent)
 
 
 @dataclass(frozen=True)
@@ -148,22 +155,6 @@ class MinimaxProgram:
     sides: Mask  # (2, m): has an upper end, has a lower end
     coordinates: MinimaxCoordinates
     max_norm: float
-
-
-def intervals(lo: Vector, hi: Vector) -> tuple[Vector, Vector, Mask]:
-    """Centre, half-width and existing ends of the intervals ``lo <= F(A) <= hi``.
-
-    A missing end is infinite. Such a row gets the typical half-width of the others as its unit
-    of error, so that ratio 1 still means that the bound is met exactly.
-    """
-    sides = np.stack([np.isfinite(hi), np.isfinite(lo)])
-    both = sides.all(axis=0)
-    ends = np.where(sides[0], hi, np.where(sides[1], lo, 0.0))
-    half = 0.5 * (np.where(both, hi, 0.0) - np.where(both, lo, 0.0))
-    typical = float(np.median(half[both])) if both.any() else float(np.median(np.abs(ends)))
-    delta = np.where(both, half, typical if typical > 0.0 else 1.0)
-    b = np.where(sides[0], ends - delta, np.where(sides[1], ends + delta, 0.0))
-    return b, delta, sides
 
 
 def prepare(
@@ -191,7 +182,7 @@ def prepare(
 
 def by_gram(F: Sensing) -> bool:
     """Whether the unknowns are the span of few measurements."""
-    return F.m <= min(F.unknowns, GRAM_ROWS) or F.m < F.n
+    return F.m <= min(F.unknowns, MAX_GRAM_ROWS) or F.m < F.n
 
 
 def prepare_rows(U: Array | Sensing, b: Vector, delta: Vector, sides: Mask) -> MinimaxProgram:

@@ -61,8 +61,7 @@ class Psd(PsdTraits, Stepped):
             program = None  # where nothing is asked
             if what.b.size:
                 F, works = what.on(problem.rows.on_numpy()), what.on(problem.rows, problem.tf32)
-                intervals = Intervals.of(what.lo, what.hi, what.delta)
-                program = prepare(F, intervals, origin / what.scale, works=works)
+                program = prepare(F, what.intervals, origin / what.scale, works=works)
             return PsdProgram(problem, what, program)
 
     def start(self, program: PsdProgram, warm: Warm = COLD) -> phases.SearchState:
