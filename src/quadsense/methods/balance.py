@@ -24,40 +24,40 @@ from quadsense.system.watch import look
 
 Real = npt.NDArray[np.float64]
 
-MOST_UNKNOWNS = 2000
+MAX_UNKNOWNS = 2000
 """Up to which a vector is moved: its cost is that of a step."""
 
-BY_ROWS = 1e7
+MAX_ROW_FLOPS = 1e7
 """Work up to which all rows are factored by reflections: weights may differ by more than a normal
 matrix can hold."""
 
-ROUNDED, ROUNDS = 1e-15, 4
+MIN_RESIDUAL, MAX_MOVES = 1e-15, 4
 """Residual relative to its parts at which moving is of no use, and how often it is done."""
 
-UNNOTICED = 0.1
+UNNOTICED_SHARE = 0.1
 """Share of the gap that may be lost."""
 
-BELIEVED = 1e7
+MAX_PROOF_SIZE = 1e7
 """Norm of a matrix that a proof may have to reckon with, in units of that of the answer."""
 
-SLIGHTLY = 1e-3
+SLIGHT_SHARE = 1e-3
 """Share of the typical entry by which one that is 0 may be moved, of the largest eigenvalue that a
 negative one may be, and of the sum's parts that the largest eigenvalue counts at least."""
 
-LIFT = 0.1
+LIFT_FACTOR = 0.1
 """What a negative eigenvalue becomes, in units of it."""
 
-PAID = 2.0
+EIGENVALUE_PRICE = 2.0
 """What a negative eigenvalue costs a bound, about, in units of it and of the trace of A."""
 
-AFFORDED = 5.0
+MAX_LIFT_LOSS = 5.0
 """What it may cost that nothing is negative, in units of the loss that is of no account: half the
 gap."""
 
-UNEVEN = 1e4
+WORST_EIGENVALUE_PRICE = 1e4
 """The same at worst, where rows see some directions hardly: below that nothing is moved."""
 
-NONE = 1e-12
+ZERO_EIGENVALUE = 1e-12
 """Share of the largest eigenvalue of A below which one is 0."""
 
 
@@ -75,9 +75,9 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
     y : ndarray of shape (m,)
     A : ndarray of shape (n, n)
     enough : float
-        Loss, in units of the objective, that is of no account; see `BELIEVED`.
+        Loss, in units of the objective, that is of no account; see `MAX_PROOF_SIZE`.
     """
-    if F.unknowns > MOST_UNKNOWNS or not (np.isfinite(y).all() and np.isfinite(A).all()):
+    if F.unknowns > MAX_UNKNOWNS or not (np.isfinite(y).all() and np.isfinite(A).all()):
         return y
     if question.psd:
         return _lifted(F, question, y, A, enough)
@@ -85,8 +85,8 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
     C = _pull(question, A)
     given, unit = y, _unit(C, y)  # squares of what it measures are numbers
     C, y, enough = C / unit, y / unit, enough / unit
-    least = ROUNDED * (float(np.linalg.norm(C)) + float(np.abs(y) @ to_numpy(F.masses)))
-    size = BELIEVED * float(np.linalg.norm(A))
+    least = MIN_RESIDUAL * (float(np.linalg.norm(C)) + float(np.abs(y) @ to_numpy(F.masses)))
+    size = MAX_PROOF_SIZE * float(np.linalg.norm(A))
     rest = C + to_numpy(F.adjoint(y))
     left = float(np.linalg.norm(rest))
     if not left > max(least, enough / size if size > 0.0 else 0.0):
@@ -95,7 +95,7 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
         return given
     freedom = np.where(live, _freedom(question, given), 0.0)
     moves = _moves(F, freedom / (float(freedom.max()) or 1.0))
-    for _ in range(ROUNDS if moves is not None else 0):
+    for _ in range(MAX_MOVES if moves is not None else 0):
         assert moves is not None
         moved = y - moves(packed.pack(rest))
         after = C + to_numpy(F.adjoint(moved))
@@ -119,9 +119,9 @@ def _lifted(F: Sensing, question: Question, y: Vector, A: Array, enough: float) 
     least, trace = float(values[0]), float(np.trace(A).real)
     # Where A has full rank within what the rows see, all eigenvalues are to be 0.
     parts = float(np.linalg.norm(C)) + float(np.abs(y) @ to_numpy(F.masses))
-    if not least > -SLIGHTLY * max(float(values[-1]), SLIGHTLY * parts):
+    if not least > -SLIGHT_SHARE * max(float(values[-1]), SLIGHT_SHARE * parts):
         return y
-    if float(np.vdot(T, A).real) - UNEVEN * min(least, 0.0) * trace <= enough:
+    if float(np.vdot(T, A).real) - WORST_EIGENVALUE_PRICE * min(least, 0.0) * trace <= enough:
         return y
     if isinstance(question.C, float) and question.C > 0.0:
         # A smaller vector does for the proof, at no cost to speak of (see `lifted`).
@@ -138,24 +138,24 @@ def _lifted(F: Sensing, question: Question, y: Vector, A: Array, enough: float) 
         lowest = float(np.linalg.eigvalsh(C + to_numpy(F.adjoint(vector)))[0])
         return -conjugate_above(question, permitted(question, vector)), lowest
 
-    raised = np.maximum(values, -LIFT * least)
+    raised = np.maximum(values, -LIFT_FACTOR * least)
     found = [(*measured(y), y)]
     for goal in ((vectors * raised) @ vectors.conj().T, _beside(T, A)):
         rest = T - goal
         moved = y - moves(packed.pack(0.5 * (rest + rest.conj().T)))
         found.append((*measured(moved), moved))
     # How much a negative eigenvalue costs is not known before the proof: it may be all.
-    zero, wanted = -ROUNDED * float(values[-1]), found[0][0] - AFFORDED * enough
+    zero, wanted = -MIN_RESIDUAL * float(values[-1]), found[0][0] - MAX_LIFT_LOSS * enough
     without = [each for each in found if each[1] >= zero and each[0] >= wanted]
     if without:
         return max(without, key=lambda each: each[0])[2]
-    return max(found, key=lambda each: each[0] + PAID * min(each[1], 0.0) * trace)[2]
+    return max(found, key=lambda each: each[0] + EIGENVALUE_PRICE * min(each[1], 0.0) * trace)[2]
 
 
 def _beside(T: Array, A: Array) -> Array:
     """The positive part of T where A is 0, and nothing where it is not."""
     sizes, axes = np.linalg.eigh(A)
-    V = axes[:, sizes <= NONE * float(sizes[-1])]
+    V = axes[:, sizes <= ZERO_EIGENVALUE * float(sizes[-1])]
     values, vectors = np.linalg.eigh(V.conj().T @ T @ V)
     W = V @ vectors
     return np.asarray((W * np.maximum(values, 0.0)) @ W.conj().T)
@@ -184,7 +184,7 @@ def _freedom(question: Question, y: Vector) -> Vector:
     """
     sizes = np.abs(y)
     typical = float(np.mean(sizes)) or 1.0
-    freedom = sizes + SLIGHTLY * _typical(question, sizes)
+    freedom = sizes + SLIGHT_SHARE * _typical(question, sizes)
     largest = float(sizes.max(initial=0.0))
     freedom = np.where(question.equal & ~question.soft, typical + largest, freedom)
     if question.rows == "squares":
@@ -215,7 +215,7 @@ def _typical(question: Question, sizes: Vector) -> Vector:
 def _moves(F: Sensing, freedom: Vector) -> Callable[[Real], Vector] | None:
     """The least change of y, by that freedom, that takes off what it is given, packed."""
     m, size = F.m, F.unknowns
-    if float(m) * size * min(m, size) <= BY_ROWS:
+    if float(m) * size * min(m, size) <= MAX_ROW_FLOPS:
         return _by_rows(F, np.sqrt(freedom))
     M = F.normal(freedom)
     look(len(M) ** 3 / 3.0)
@@ -237,7 +237,7 @@ def _by_rows(F: Sensing, roots: Vector) -> Callable[[Real], Vector] | None:
     order = np.argsort(-np.abs(rows).max(axis=1, initial=0.0), kind="stable")
     Q, R, columns = sl.qr(rows[order], mode="economic", pivoting=True, check_finite=False)
     pivots = np.abs(np.diagonal(R))
-    count = int((pivots > ROUNDED * max(rows.shape) * float(pivots.max(initial=0.0))).sum())
+    count = int((pivots > MIN_RESIDUAL * max(rows.shape) * float(pivots.max(initial=0.0))).sum())
     if count == 0:
         return None
     Q, R = Q[:, :count], R[:count, :count]

@@ -18,22 +18,22 @@ from quadsense.system.watch import look
 
 Matrix = npt.NDArray[Any]
 
-STEPS = 40
+MAX_STEPS = 40
 """Newton steps at most: two or three, but where a positive semidefinite A must read 0."""
 
-FALLS = 0.6
+MIN_FALL = 0.6
 """Share of the worst miss that a step must leave, or it was the last: a double root leaves 1/4."""
 
-MOST_ENTRIES = 2**25
+MAX_ENTRIES = 2**25
 """Numbers in the derivative of all equalities by a factor, 256 MiB: beyond, none is tried."""
 
-MOST_EQUALITIES = 4000
+MAX_EQUALITIES = 4000
 """Equalities whose Gram matrix is factored in a second or two."""
 
-FORMED = 2000
+MAX_FORMED_ORDER = 2000
 """Order up to which A is made dense for it, as its readings then round less."""
 
-LOST = 1e-14
+LOST_SHARE = 1e-14
 """Share of the largest eigenvalue below which others are rounding."""
 
 
@@ -53,20 +53,20 @@ def nearest_exact(rows: Sensing, ends: Intervals, matrix: SensedMatrix) -> Sense
         Near to what is sought.
     """
     equal = np.flatnonzero(ends.exact)
-    if not 0 < equal.size <= MOST_EQUALITIES:
+    if not 0 < equal.size <= MAX_EQUALITIES:
         return None
     E, goal = equalities_of(rows, equal), ends.lo[equal]
     with np.errstate(all="ignore"):
         if matrix.factor is not None:
             X = to_numpy(matrix.factor)
-            if equal.size * float(X.size) > MOST_ENTRIES:
+            if equal.size * float(X.size) > MAX_ENTRIES:
                 return None
             held = held_factor(E, goal, X, matrix.signs)
             if held is None:
                 return None
             return SensedMatrix.from_factor(_beside(rows, held), matrix.signs)
         form = matrix.form
-        if rows.n > FORMED and isinstance(form, MeasuredForm) and form.rows is rows.raw:
+        if rows.n > MAX_FORMED_ORDER and isinstance(form, MeasuredForm) and form.rows is rows.raw:
             return _held_coefficients(rows, equal, goal, matrix)
         A = held_dense(E, goal, to_numpy(matrix.to_dense()))
         return None if A is None else SensedMatrix.from_dense(_beside(rows, A))
@@ -90,7 +90,7 @@ class _Solver:
     def __init__(self, K: Matrix) -> None:
         look(10.0 * float(len(K)) ** 3)
         values, self._vectors = sl.eigh(K, check_finite=False)
-        kept = values > LOST * max(float(values[-1]), 0.0)
+        kept = values > LOST_SHARE * max(float(values[-1]), 0.0)
         self._inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
 
     def __call__(self, r: Vector) -> Vector:
@@ -100,12 +100,12 @@ class _Solver:
 def held_dense(E: Sensing, goal: Vector, A: Matrix) -> Matrix | None:
     """The nearest matrix that meets equalities, rows E with readings `goal`."""
     solve, worst, best = _Solver(E.gram()), np.inf, None
-    for _ in range(STEPS):
+    for _ in range(MAX_STEPS):
         r = goal - E.forward(A)
         miss = float(np.max(np.abs(r)))
         if miss < worst:
             best = A
-        if not miss < FALLS * worst or miss == 0.0:
+        if not miss < MIN_FALL * worst or miss == 0.0:
             break
         worst = miss
         step = E.adjoint(solve(r))
@@ -118,14 +118,14 @@ def _held_coefficients(
 ) -> SensedMatrix | None:
     """The same for a matrix that is only known by its coefficients."""
     solve, worst, best = _Solver(equalities_of(rows, equal).gram()), np.inf, None
-    for _ in range(STEPS):
+    for _ in range(MAX_STEPS):
         form = matrix.form
         assert isinstance(form, MeasuredForm)
         r = goal - to_numpy(rows.quadratic(matrix.times))[equal]
         miss = float(np.max(np.abs(r)))
         if miss < worst:
             best = matrix
-        if not miss < FALLS * worst or miss == 0.0:
+        if not miss < MIN_FALL * worst or miss == 0.0:
             break
         worst, y = miss, np.zeros(rows.m)
         y[equal] = solve(r)
@@ -137,13 +137,13 @@ def _held_coefficients(
 def held_factor(E: Sensing, goal: Vector, X: Matrix, signs: Vector | None) -> Matrix | None:
     """A factor near X of a matrix that does."""
     worst, best = np.inf, None
-    for _ in range(STEPS):
+    for _ in range(MAX_STEPS):
         look()
         r = goal - (E.factored(X) if signs is None else E.forward((X * signs) @ X.conj().T))
         miss = float(np.max(np.abs(r)))
         if miss < worst:
             best = X
-        if not miss < FALLS * worst or miss == 0.0:
+        if not miss < MIN_FALL * worst or miss == 0.0:
             break
         worst = miss
         J = _derivative(E, X)

@@ -276,7 +276,7 @@ def _suspects(
     contradictory = search.request.data.contradictions()
     for fit in fits:
         previous = 0
-        for clear in outliers.CLEAR:
+        for clear in outliers.SUSPECT_RATIOS:
             rows = outliers.candidates(program, fit, search.allowed, clear)
             rows = rows[rows < search.request.data.measured]
             if rows.size > previous:

@@ -378,7 +378,7 @@ def test_single_precision_of_the_factors_is_not_seen(named, monkeypatch):
     U, b = np.vstack([U, U[:40]]), np.append(b, b[:40])  # K is singular
     q = asked("within", b - 0.01, b + 0.01, **named)
     found = solved(U, q)
-    monkeypatch.setattr(system, "LEAST_SINGLE", 10**9)
+    monkeypatch.setattr(system, "MIN_SINGLE_ORDER", 10**9)
     double = solved(U, q)
     assert found.status in ENDED and double.status in ENDED
     assert found.objective == pytest.approx(double.objective, rel=1e-6)

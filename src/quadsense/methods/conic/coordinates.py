@@ -35,7 +35,7 @@ from quadsense.system.watch import BLOCK_FLOPS, look
 
 Index = npt.NDArray[np.intp]
 
-CLEAR = 1e-6
+MIN_CLEAR_PIVOT = 1e-6
 """Least pivot to the largest at which rows surely see everything."""
 
 
@@ -219,7 +219,7 @@ def _seen(F: Sensing) -> tuple[Real, Index, Real] | None:
     if F.m >= F.unknowns:
         upper, info = factor_upper(F.normal())
         pivots = np.abs(np.diagonal(upper))
-        if info == 0 and bool(np.min(pivots) > CLEAR * np.max(pivots)):
+        if info == 0 and bool(np.min(pivots) > MIN_CLEAR_PIVOT * np.max(pivots)):
             return None
     K = np.ascontiguousarray(_gram(F))
     tolerance = float(np.max(np.diagonal(K), initial=0.0)) * max(F.m, F.unknowns) * 1e-15

@@ -179,11 +179,11 @@ def objective_of(program: KernelProgram, at: KernelPoint) -> float:
     return value + 0.5 * bent
 
 
-LIFT = 1e-14
+REGULARIZATION = 1e-14
 """Without a quadratic term, the share of the largest weight that is added as regularisation."""
 
 
-LOST = 0.5
+LOST_SHARE = 0.5
 """Share of what the products say of S below which it is lost in rounding."""
 
 
@@ -197,7 +197,7 @@ def plain_coordinates(program: KernelProgram, weights: Vector) -> PlainCoordinat
     if program.alpha:
         return PlainCoordinates(program.F, 2.0 * program.alpha, program.kept)
     largest = float(np.max(weights, where=~program.equal, initial=0.0)) or 1.0
-    return SeenCoordinates(program.F, LIFT * largest, program.kept)
+    return SeenCoordinates(program.F, REGULARIZATION * largest, program.kept)
 
 
 @dataclass(frozen=True)
@@ -261,15 +261,15 @@ class ConeScaling:
             In coordinates of d, positive definite.
         """
         scaled = hermitian(self.G.conj().T @ S @ self.G)
-        if cholesky(scaled - LOST * products) is not None:
+        if cholesky(scaled - LOST_SHARE * products) is not None:
             return S
         lower = factor_lower(products)
         ratio = solve_lower(lower, solve_lower(lower, scaled).conj().T)
         values, vectors = np.linalg.eigh(hermitian(ratio))
-        low = values < LOST
+        low = values < LOST_SHARE
         if not bool(np.any(low)):
             return S
-        raised = self.back @ (lower @ (vectors[:, low] * np.sqrt(LOST - values[low])))
+        raised = self.back @ (lower @ (vectors[:, low] * np.sqrt(LOST_SHARE - values[low])))
         return hermitian(S + raised @ raised.conj().T)
 
     def share(self, change: Array) -> Any:

@@ -18,7 +18,7 @@ from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.equalities import equalities_of, held_dense, held_factor
 from quadsense.system.watch import look
 
-HOLDS = 3
+MAX_HOLDS = 3
 """Last steps: onto the equalities, and with ends that the one before crossed."""
 
 
@@ -46,7 +46,7 @@ def _held(program: KernelProgram, at: KernelPoint) -> tuple[Array | None, Array 
     A, X = (at.A, None) if at.X is None else (None, at.X)
     soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
     hard = program.finite & ~soft
-    for _ in range(HOLDS if rows.any() else 0):
+    for _ in range(MAX_HOLDS if rows.any() else 0):
         index = np.flatnonzero(rows)
         E = equalities_of(program.F, index)
         if X is None:
@@ -131,7 +131,7 @@ def _add_silent(program: KernelProgram, y: Vector, silent: Array) -> None:
         y[silent] = np.where(inside, 1.0 / safe_hi + 1.0 / safe_lo, 0.0)
 
 
-ALIKE, SEPARATE = 4e-15, 1e-12
+MAX_EQUALITY_RESIDUAL, ZERO_EIGENVALUE = 4e-15, 1e-12
 """Residual relative to its parts of a sum of equalities; eigenvalues of theirs that are 0."""
 
 MAX_EQUALITIES = 200
@@ -155,9 +155,9 @@ def of_equalities(F: Sensing, question: Question, C: Array) -> Vector | None:
     K = E.gram()
     look(20.0 * float(len(K)) ** 3)
     for _ in range(MAX_REFINEMENTS):
-        z = z - np.linalg.lstsq(K, to_numpy(E.forward(rest)), rcond=SEPARATE)[0]
+        z = z - np.linalg.lstsq(K, to_numpy(E.forward(rest)), rcond=ZERO_EIGENVALUE)[0]
         rest = C + to_numpy(E.adjoint(z))
-    if not float(np.linalg.norm(rest)) <= ALIKE * (size + float(np.sum(np.abs(z)))):
+    if not float(np.linalg.norm(rest)) <= MAX_EQUALITY_RESIDUAL * (size + float(np.sum(np.abs(z)))):
         return None
     y = np.zeros(question.m)
     y[equal] = z

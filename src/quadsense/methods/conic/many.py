@@ -21,17 +21,17 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.boundary import reach
 from quadsense.system.watch import look
 
-FEW_UNKNOWNS, FEW_ENTRIES = 60, 2**17
+MAX_UNKNOWNS, MAX_ENTRIES = 60, 2**17
 """Unknowns, and entries of G, up to which stacks are worth it: a megabyte."""
 
-SEEN = 1e-9
+MIN_SINGULAR_VALUE = 1e-9
 """Singular values of G below this share of the largest are rounding."""
 
-MARGIN = 1e-5
+INTERVAL_MARGIN = 1e-5
 """Share of an interval by which it is narrowed: half of that may be missed. The ends of what is
 asked move in by about the same share of their distance."""
 
-STEPS = 40
+MAX_STEPS = 40
 """At most; ten are enough."""
 
 BACKOFF = 0.995
@@ -80,16 +80,16 @@ class Many:
         self.unit = np.where(both, width, typical)
         # Coordinates in which G is orthonormal, so that nothing is seen weakly.
         self.Q, values, right = sl.svd(G, full_matrices=False, check_finite=False)
-        keep = values > SEEN * values[0]
+        keep = values > MIN_SINGULAR_VALUE * values[0]
         self.Q, self.back = self.Q[:, keep], right[keep].T / values[keep]
-        self.room = MARGIN * self.unit
+        self.room = INTERVAL_MARGIN * self.unit
         self.hi = np.where(self.upper, np.where(self.upper, hi, 0.0) - self.room, 0.0)
         self.lo = np.where(self.lower, np.where(self.lower, lo, 0.0) + self.room, 0.0)
 
     @staticmethod
     def suits(rows: Sensing, question: Question) -> bool:
         """Whether there are few unknowns, no equalities, and intervals that have a width."""
-        small = rows.unknowns <= FEW_UNKNOWNS and rows.m * rows.unknowns <= FEW_ENTRIES
+        small = rows.unknowns <= MAX_UNKNOWNS and rows.m * rows.unknowns <= MAX_ENTRIES
         return small and rows.m > 0 and not question.psd and bool(np.all(question.lo < question.hi))
 
     def solve(self, matrices: list[Array], gap: float) -> list[OneRange]:
@@ -105,14 +105,16 @@ class Many:
         c = np.stack([packs, -packs], axis=1).reshape(2 * len(packs), -1) @ self.back
         seen = np.linalg.norm(c @ self.Q.T @ self.G - _doubled(packs), axis=1)
         state = _Stacked(self, c, gap)
-        for _ in range(STEPS):
+        for _ in range(MAX_STEPS):
             look()
             if state.settled.all() or not state.step():
                 break
         y = state.y - (c + state.y @ self.Q) @ self.Q.T  # now C + F*(y) vanishes to rounding
         x = state.x @ self.back.T
         dtype = np.complex128 if self.rows.is_complex else np.float64
-        known = state.settled & (seen <= SEEN * np.linalg.norm(_doubled(packs), axis=1))
+        known = state.settled & (
+            seen <= MIN_SINGULAR_VALUE * np.linalg.norm(_doubled(packs), axis=1)
+        )
         return [
             OneRange(packed.unpack(x[i], self.rows.n, dtype), y[i], bool(known[i]))
             for i in range(len(c))

@@ -12,11 +12,11 @@ from quadsense.arrays import Vector
 from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.device import waits
-from quadsense.methods.balance import UNNOTICED, balanced
+from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.conic import finish, steps
 from quadsense.methods.conic.program import KernelProgram, prepare
-from quadsense.methods.conic.solve import LONGEST, Ended, ended, in_units, is_answer
+from quadsense.methods.conic.solve import MAX_STEPS, Ended, ended, in_units, is_answer
 from quadsense.methods.conic.traits import ConicTraits
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.vocabulary import Claim, because
@@ -106,7 +106,7 @@ class Conic(ConicTraits, Stepped):
     def _how_ended(self, program: ConicProgram, inner: steps.KernelState) -> Ended | None:
         gap = program.problem.options.gap
         how = ended(program.inner, inner, gap)
-        if how != "solved" or inner.stuck or inner.idle >= steps.IDLE:
+        if how != "solved" or inner.stuck or inner.idle >= steps.MAX_IDLE_STEPS:
             return how
         return how if is_answer(program.inner, inner, gap) else None
 
@@ -120,7 +120,7 @@ class Conic(ConicTraits, Stepped):
         """Met or optimal to the gap; else another method is to look."""
         with LENIENT():
             how = self._ended(program, state.inner)
-        if how is None and state.iteration < LONGEST:
+        if how is None and state.iteration < MAX_STEPS:
             return None
         if how not in ("solved", "close"):
             return Claim("stalled", because("no_answer", how=how or "stalled"))
@@ -141,7 +141,7 @@ class Conic(ConicTraits, Stepped):
             if A is None:
                 assert X is not None
                 A = X @ X.conj().T
-            loss = UNNOTICED * program.problem.options.gap * abs(inner.value)
+            loss = UNNOTICED_SHARE * program.problem.options.gap * abs(inner.value)
             enough = loss * program.inner.cost
             y = balanced(program.inner.given, program.inner.question, y, A, enough)
         return y if np.isfinite(y).all() else None

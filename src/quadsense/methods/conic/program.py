@@ -30,13 +30,13 @@ Mask = npt.NDArray[np.bool_]
 SIGNS = np.array([[1.0], [-1.0]])
 """Of the upper and of the lower ends."""
 
-MARGIN, LARGEST_MARGIN = 1e-8, 0.25
+MIN_MARGIN, MAX_MARGIN = 1e-8, 0.25
 """Shares of a half-width by which intervals are narrowed, so that rounding does not lead out."""
 
-UNSEEN = 1e-8
+MAX_UNSEEN_SHARE = 1e-8
 """Share of C that may be rounding."""
 
-ROUNDINGS = 4.0
+MARGIN_ROUNDINGS = 4.0
 """Rounding errors of a reading by which they are narrowed at least, up to that share."""
 
 
@@ -171,7 +171,9 @@ class KernelProgram:
         if self.psd or self.alpha or not size:
             return False
         seen = SeenCoordinates(self.F, 1.0, self.kept)
-        return float(np.linalg.norm(self.C - seen.unpack(seen.pack(self.C)))) > UNSEEN * size
+        return (
+            float(np.linalg.norm(self.C - seen.unpack(seen.pack(self.C)))) > MAX_UNSEEN_SHARE * size
+        )
 
     @cached_property
     def on_host(self) -> KernelProgram:
@@ -380,5 +382,5 @@ def _margin(F: Sensing, ends: Vector, which: Mask, lo: Vector, hi: Vector) -> Ve
     error = forward_error(F, np.sqrt(min(size, 1e3 * max(typical, 1.0))) * np.eye(F.n))
     half = 0.5 * (hi - lo)
     half = np.where(np.isfinite(half), half, np.maximum(np.max(np.abs(ends), axis=0), typical))
-    margin = np.clip(ROUNDINGS * error, MARGIN * half, LARGEST_MARGIN * half)
+    margin = np.clip(MARGIN_ROUNDINGS * error, MIN_MARGIN * half, MAX_MARGIN * half)
     return np.where(which, margin, 0.0)

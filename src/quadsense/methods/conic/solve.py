@@ -17,12 +17,12 @@ from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic import finish, steps
 from quadsense.methods.conic.program import KernelProgram, prepare
-from quadsense.methods.conic.steps import IDLE, KernelState
+from quadsense.methods.conic.steps import MAX_IDLE_STEPS, KernelState
 
-GAP = 1e-7
+DEFAULT_GAP = 1e-7
 """Relative gap at which a question counts as solved."""
 
-LONGEST = 100
+MAX_STEPS = 100
 """Steps at most; seen 5 to 30."""
 
 
@@ -59,8 +59,8 @@ def solve_question(
     question: Question | None = None,
     *,
     start: Array | None = None,
-    gap: float = GAP,
-    max_steps: int = LONGEST,
+    gap: float = DEFAULT_GAP,
+    max_steps: int = MAX_STEPS,
 ) -> Solution:
     """Solve a question on unit rows.
 
@@ -117,25 +117,25 @@ def _solution(
 
 Ended: TypeAlias = Literal["solved", "close", "stalled", "infeasible", "unbounded"]
 
-LEAST = 1e-12
+ZERO_GAP = 1e-12
 """Gap, in units of the program, of an objective that is 0 to rounding."""
 
-NOTHING = 1e-6
+ZERO_GAP_STALLED = 1e-6
 """The same of one that rounding stopped."""
 
-LOGARITHM = 1e-8
+ZERO_GAP_LOGARITHM = 1e-8
 """The same of one with logarithms, in units of these."""
 
-SQUARES = 1e-6
+LOGARITHM_SHARE = 1e-6
 """Share of the objective that counts as a logarithm: where squares are far larger than these."""
 
-HELD = 1e-7
+MAX_EQUALITY_MISS = 1e-7
 """Relative error of equalities from which a last correction brings them to rounding."""
 
-CLOSE = 1e-2
+MAX_STALLED_GAP = 1e-2
 """Relative gap up to which a state that rounding stopped is worth keeping."""
 
-LARGE = 1e7
+MAX_SIZE_RATIO = 1e7
 """Size of A to the readings from which nothing is to be expected."""
 
 
@@ -147,7 +147,7 @@ def is_inside(program: KernelProgram, state: KernelState) -> bool:
         return False
     size = 1.0 + float(np.max(np.abs(program.level), initial=0.0))
     miss = float(np.max(np.abs(program.level - at.v), where=program.equal, initial=0.0))
-    return miss <= HELD * size
+    return miss <= MAX_EQUALITY_MISS * size
 
 
 def ended(program: KernelProgram, state: KernelState, gap: float) -> Ended | None:
@@ -156,18 +156,18 @@ def ended(program: KernelProgram, state: KernelState, gap: float) -> Ended | Non
         return "infeasible"
     size = abs(state.value)
     if _logarithms(program):  # the objective has constants that are of no account
-        size = max(program.row_target, program.cone_target, SQUARES * size)
-    if state.apart <= max(gap * size, LEAST) and is_inside(program, state):
+        size = max(program.row_target, program.cone_target, LOGARITHM_SHARE * size)
+    if state.apart <= max(gap * size, ZERO_GAP) and is_inside(program, state):
         return "solved"
     if state.relaxed and not is_inside(program, state):
         return None  # next come all ends
-    if state.stuck or state.idle >= IDLE:
-        near = state.apart <= max(CLOSE * size, NOTHING)
+    if state.stuck or state.idle >= MAX_IDLE_STEPS:
+        near = state.apart <= max(MAX_STALLED_GAP * size, ZERO_GAP_STALLED)
         return "close" if near and is_inside(program, state) else "stalled"
     if program.unseen:
         return "unbounded"
-    falls = state.value < -LARGE or _logarithms(program)
-    if state.size > LARGE * np.sqrt(program.F.n) and falls:
+    falls = state.value < -MAX_SIZE_RATIO or _logarithms(program)
+    if state.size > MAX_SIZE_RATIO * np.sqrt(program.F.n) and falls:
         return "unbounded"
     return "infeasible" if _contradicts(program, state) else None
 
@@ -188,9 +188,9 @@ def is_answer(program: KernelProgram, state: KernelState, gap: float) -> bool:
     y, size = finish.dual(program, state.at), float(np.linalg.norm(A))
     bound = lower_bound(program.given, question, y, float(np.trace(A).real), size)
     if _logarithms(program):  # whose size is that of their units: a gap is one of a logarithm
-        size = min(abs(objective), max(1.0, SQUARES * abs(objective)))
-        return bool(objective - bound <= max(gap * size, LOGARITHM))
-    return bool(objective - bound <= max(gap * abs(objective), LEAST * program.cost))
+        size = min(abs(objective), max(1.0, LOGARITHM_SHARE * abs(objective)))
+        return bool(objective - bound <= max(gap * size, ZERO_GAP_LOGARITHM))
+    return bool(objective - bound <= max(gap * abs(objective), ZERO_GAP * program.cost))
 
 
 def _logarithms(program: KernelProgram) -> bool:
@@ -214,7 +214,7 @@ def _contradicts(program: KernelProgram, state: KernelState) -> bool:
     rest = program.F.adjoint(duals[0] - duals[1] + held)
     if at.S is not None:
         rest = rest - at.S
-    return float(np.linalg.norm(rest)) * LARGE < below
+    return float(np.linalg.norm(rest)) * MAX_SIZE_RATIO < below
 
 
 def lower_bound(F: Sensing, question: Question, y: Vector, trace: float, norm: float) -> float:

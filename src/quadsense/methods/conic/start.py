@@ -14,17 +14,17 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Array
 from quadsense.methods.conic.direction import KernelPoint, plain_coordinates
 from quadsense.methods.conic.program import KernelProgram, Mask
-from quadsense.methods.conic.system import ROUGH, KernelSystem
+from quadsense.methods.conic.system import ROUGH_RESIDUAL, KernelSystem
 from quadsense.methods.psd.maps import cholesky, forward
 
-LARGE = 3.0
+CONE_START_FACTOR = 3.0
 """Times the size of the readings that A is at first, where ends are missed anyway: within the cone
 it is more easily made less than more."""
 
-LEAST = 1e-5
+MIN_ROOM = 1e-5
 """Room at the ends, in the mean and in units of the readings, below which there is none."""
 
-BALANCES = 8
+MAX_BALANCES = 8
 """Looks at the size of the first products."""
 
 
@@ -69,7 +69,7 @@ def _size(program: KernelProgram) -> float:
     bought = program.common or program.priced.any() or program.softness.any()
     if bought and (held := _held_size(program)) is not None:
         return held
-    return max(typical, 1e-2) * (1.0 if program.cone_target or bought else LARGE)
+    return max(typical, 1e-2) * (1.0 if program.cone_target or bought else CONE_START_FACTOR)
 
 
 def _held_size(program: KernelProgram) -> float | None:
@@ -105,7 +105,9 @@ def _least_squares(program: KernelProgram) -> tuple[Array, Vector]:
     E = np.where(program.equal, 0.0, width / float(np.max(width, initial=1e-6)))
     weights = 1.0 / np.where(program.equal, 1.0, E)
     try:
-        system = KernelSystem(plain_coordinates(program, weights), E, program.equal, ROUGH, True)
+        system = KernelSystem(
+            plain_coordinates(program, weights), E, program.equal, ROUGH_RESIDUAL, True
+        )
         fit, y = system.solve(zero, middle)[0], system.solve(-program.C, nothing)[1]
     except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
         return zero, nothing
@@ -120,7 +122,7 @@ def _around(
     finite = program.finite
     room = np.where(finite, program.ends - program.signs * v, 1.0)
     worst = float(np.max(-room, where=finite, initial=0.0))
-    even = max(float(np.mean(np.abs(room[finite]))), LEAST) if finite.any() else 1.0
+    even = max(float(np.mean(np.abs(room[finite]))), MIN_ROOM) if finite.any() else 1.0
     soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
     floor = max(0.5 * worst, 1e-3 * even)
     hard = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
@@ -180,7 +182,7 @@ def _enough(
         return max(mu, even * even / float(np.median(program.softness[soft])))
     mu = max(mu, even * float(np.median(program.price[program.priced])))
     size = float(np.linalg.norm(A)) / max(1, len(A))
-    for _ in range(BALANCES):
+    for _ in range(MAX_BALANCES):
         y = np.where(soft, mu / np.where(soft, _bought(program, room, mu), 1.0), 0.0)
         Z = program.C + program.F.adjoint(y[0] - y[1])
         need = size * float(np.linalg.norm(Z))

@@ -27,48 +27,48 @@ from quadsense.methods.conic.direction import (
 )
 from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.conic.start import restored, start
-from quadsense.methods.conic.system import REFINED, ROUGH
+from quadsense.methods.conic.system import MIN_RESIDUAL, ROUGH_RESIDUAL
 from quadsense.methods.psd.maps import forward
 
-SHORT, CENTRING = 0.2, ((0.5, 0.5), (0.5, 5.0), (0.1, 10.0), (0.0, 1.0))
+SHORT_STEP, CENTRING_TRIALS = 0.2, ((0.5, 0.5), (0.5, 5.0), (0.1, 10.0), (0.0, 1.0))
 """Steps below that length are tried again with such a share of the residuals taken off at most, and
 aiming for so much of the mean product."""
 
-CORRECTIONS, GAIN = 2, 0.02
+MAX_CORRECTIONS, MIN_LENGTH_GAIN = 2, 0.02
 """So often at most the second-order terms are taken anew, of the direction that they gave, and
 lengths are to grow by that in sum: the system is factored, and a direction costs little."""
 
-SETTLED = 1e-2
+MAX_RELAXED_GAP = 1e-2
 """Gap, in units of a logarithm, from which it is known which ends are crossed."""
 
-IDLE = 6
+MAX_IDLE_STEPS = 6
 """Steps without progress that are the end."""
 
-DIRECT = 0.25
+MIN_DIRECT_STEP = 0.25
 """A step at least so long leads to logarithms directly; else multipliers of the cone are to be
 large first, so that A does not run into its boundary."""
 
-LIFTED, LIFTED_LATE, LATE = 5e-5, 0.1, 2
+MIN_PRODUCT_SHARE, MIN_LATE_PRODUCT_SHARE, LATE_STEPS = 5e-5, 0.1, 2
 """Products, in units of what the missed readings amount to, below which multipliers of the cone are
 made larger once more, to the geometric mean of the two; the same after steps without progress, and
 how many."""
 
-HOPELESS = 0.01
+HOPELESS_STEP = 0.01
 """Above this, a step that takes something off the residuals goes before one that does not."""
 
-SHORTEST = 1e-7
+MIN_STEP = 1e-7
 """Steps below this are none."""
 
-LEAST = 1e-11
+MIN_PRODUCTS = 1e-11
 """Share of the objective that the products are not to go below."""
 
-NEAR = 1e-5
+NEAR_GAP = 1e-5
 """Relative distance of the bounds from which rounding may be what is left."""
 
-MISSED, IMBALANCE = 1e-9, 1e-8
+NEGLIGIBLE_MISS, NEGLIGIBLE_IMBALANCE = 1e-9, 1e-8
 """Residuals left alone: of readings, and of the matrix equation relative to the objective."""
 
-EXACTLY = 1e-7
+RESIDUAL_PER_GAP = 1e-7
 """Relative residual of the systems over the relative gap at which they are left alone."""
 
 
@@ -173,7 +173,7 @@ def advance(program: KernelProgram, state: KernelState) -> KernelState:
     """Return the state after one more step, or the same state marked as stuck."""
     if state.relaxed:
         assert program.relaxed is not None
-        known = state.stuck or state.apart <= SETTLED * program.cone_target
+        known = state.stuck or state.apart <= MAX_RELAXED_GAP * program.cone_target
         crossed = program.finite & (program.signs * state.at.v > program.ends)
         if not (known and bool(np.any(crossed))):
             return replace(advance(program.relaxed, replace(state, relaxed=False)), relaxed=True)
@@ -193,9 +193,9 @@ def advance(program: KernelProgram, state: KernelState) -> KernelState:
     if count_of_pairs(program) == 0 and after.apart > 0.5 * state.apart:  # solved up to rounding
         return replace(state if state.apart <= after.apart else after, stuck=True)
     # Near the end rounding moves it up and down: then the least so far is to be beaten.
-    near = state.least <= NEAR * abs(state.value)
+    near = state.least <= NEAR_GAP * abs(state.value)
     before = state.least if near else state.apart
-    better = after.apart < 0.9 * before or MISSED < after.missed < 0.9 * state.missed
+    better = after.apart < 0.9 * before or NEGLIGIBLE_MISS < after.missed < 0.9 * state.missed
     least = min(state.least, after.apart)
     idle = 0 if better else state.idle + int(not _lifted(state, after))
     return replace(after, idle=idle, least=least, single=single)
@@ -216,10 +216,10 @@ def _spoilt(before: KernelState, after: KernelState) -> bool:
     first = before.iteration == 0 or _lifted(before, after)
     if after.apart <= before.apart or first:
         return False
-    balanced = IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
-    return after.missed > 10.0 * max(before.missed, MISSED) or after.imbalance > 10.0 * max(
-        before.imbalance, balanced
-    )
+    balanced = NEGLIGIBLE_IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
+    return after.missed > 10.0 * max(
+        before.missed, NEGLIGIBLE_MISS
+    ) or after.imbalance > 10.0 * max(before.imbalance, balanced)
 
 
 def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | None, bool]:
@@ -230,7 +230,7 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
     cone = ConeScaling.at(at, program.alpha > 0.0) if program.psd else None
     # A system need not be solved more finely than what is left to do asks for, by far.
     left = state.apart / (1.0 + abs(state.value))
-    enough = float(np.clip(EXACTLY * left, REFINED, ROUGH))
+    enough = float(np.clip(RESIDUAL_PER_GAP * left, MIN_RESIDUAL, ROUGH_RESIDUAL))
     newton = Newton(program, at, missed, cone, enough, state.single)
     count, aim = count_of_pairs(program), sum_of_targets(program)
     step = newton.direction(_targets(program, 0.0, cone, None))
@@ -240,31 +240,31 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
     mu = sum_of_products(program, at) / count - mean
     lengths = _tied(program, *newton.lengths(step))
     primal, dual = (min(1.0, a) for a in lengths)
-    if primal < DIRECT and _may_lift(program, state):
+    if primal < MIN_DIRECT_STEP and _may_lift(program, state):
         assert at.S is not None
         sum_ = sum_of_products(program, at)
-        low = LIFTED_LATE if state.idle >= LATE else LIFTED
+        low = MIN_LATE_PRODUCT_SHARE if state.idle >= LATE_STEPS else MIN_PRODUCT_SHARE
         if state.iteration == 0 or sum_ < low * state.slip:
             factor = float(np.sqrt(state.slip / sum_)) if sum_ < state.slip < np.inf else 1.0
             return replace(at, S=factor * at.S), newton.system.single
     reached = _reached(program, at, cone, step, primal, dual) / count - mean
     sigma = min(1.0, max(reached, 0.0) / mu) ** 3 if mu > 0.0 else 0.0
     # No lower than can matter: beyond that the systems only get worse.
-    least = max(LEAST * abs(objective_of(program, at)), 1e-2 * LEAST) / count
+    least = max(MIN_PRODUCTS * abs(objective_of(program, at)), 1e-2 * MIN_PRODUCTS) / count
     goal = max(sigma * mu, min(mu, least), 0.0)
     step = newton.direction(_targets(program, goal, cone, step))
     primal, dual = _tied(program, *newton.lengths(step))
-    for _ in range(CORRECTIONS):
+    for _ in range(MAX_CORRECTIONS):
         if min(primal, dual) >= 1.0:
             break
         other = newton.direction(_targets(program, goal, cone, step))
         lengths = _tied(program, *newton.lengths(other))
-        if sum(lengths) < primal + dual + GAIN:
+        if sum(lengths) < primal + dual + MIN_LENGTH_GAIN:
             break
         step, (primal, dual) = other, lengths
     taken = 1.0
-    for share, part in CENTRING:  # where products have gone apart: first even them out
-        if min(primal, dual) >= (SHORT if share else HOPELESS):
+    for share, part in CENTRING_TRIALS:  # where products have gone apart: first even them out
+        if min(primal, dual) >= (SHORT_STEP if share else HOPELESS_STEP):
             break
         other = newton.direction(_targets(program, part * max(mu, 0.0), cone, None), share)
         lengths = _tied(program, *newton.lengths(other))
@@ -272,7 +272,7 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
             step, taken, (primal, dual) = other, share, lengths
     backoff = 0.9 + 0.09 * min(1.0, primal, dual)
     primal, dual = min(1.0, backoff * primal), min(1.0, backoff * dual)
-    if max(primal, dual) < SHORTEST:
+    if max(primal, dual) < MIN_STEP:
         return None, newton.system.single
     return _moved(newton, step, primal, dual, taken), newton.system.single
 

@@ -32,40 +32,40 @@ from quadsense.methods.conic.coordinates import KernelCoordinates
 from quadsense.methods.conic.program import Mask
 from quadsense.system.watch import look
 
-LIFT = 1e-14
+DIAGONAL_SHIFT = 1e-14
 """Share of a diagonal entry that is added to it, by rows."""
 
-REFINED = 1e-15
+MIN_RESIDUAL = 1e-15
 """Relative residual at which any solution is left alone."""
 
-ROUNDINGS = 2.0
+ROUNDING_FACTOR = 2.0
 """Residuals below this many roundings of a reading are left alone."""
 
-REFINEMENTS = 4
+MAX_REFINEMENTS = 4
 """Steps of iterative refinement at most."""
 
-LIFT_APART = 1e-13
+HEAVY_DIAGONAL_SHIFT = 1e-13
 """The same for rows apart, of which some may say the same."""
 
-POOR = 1e-12
+MAX_RESIDUAL = 1e-12
 """Relative residual from which heavy rows are to be solved for apart."""
 
-ROUGH = 1e-9
+ROUGH_RESIDUAL = 1e-9
 """Relative residual that will do where much is left to do."""
 
-MOST_PRODUCTS = 12
+MAX_GRADIENTS = 12
 """Products of conjugate gradients at most: of a factor in single precision that is worth it."""
 
-LEAST_SINGLE = 200
+MIN_SINGLE_ORDER = 200
 """Order from which a factor in single precision gains more than what it leaves costs."""
 
-SECOND = 10.0
+MAX_FLOP_RATIO = 10.0
 """Factor by which the second way may take more flops, where the first rounds too much."""
 
-APART = 400
+MAX_EXTRA_HEAVY_ROWS = 400
 """Rows that may be solved for apart in addition to twice as many as there are unknowns."""
 
-HEAVY = 1e3
+MIN_HEAVY_WEIGHT = 1e3
 """Weights beyond this multiple of what the other rows have are heavy."""
 
 
@@ -89,7 +89,7 @@ class KernelSystem:
     E : ndarray, shape (m,)
     equal : ndarray of bool, shape (m,)
     enough : float
-        Relative residual at which a solution is left alone: at most `ROUGH`.
+        Relative residual at which a solution is left alone: at most `ROUGH_RESIDUAL`.
     single : bool
         Whether to try factors in single precision: afterwards, whether they did.
     """
@@ -99,7 +99,7 @@ class KernelSystem:
         coordinates: KernelCoordinates,
         E: Real,
         equal: Mask,
-        enough: float = REFINED,
+        enough: float = MIN_RESIDUAL,
         single: bool = False,
     ) -> None:
         self.at, self.E, self.enough = coordinates, np.where(equal, 0.0, E), enough
@@ -110,9 +110,9 @@ class KernelSystem:
         # More rows than unknowns depend on each other, and where the cone holds nothing on E alone.
         few = coordinates.rowwise and coordinates.m <= coordinates.size
         self.by_rows = few and by_rows <= by_unknowns
-        self.second = by_unknowns <= SECOND * by_rows
+        self.second = by_unknowns <= MAX_FLOP_RATIO * by_rows
         side = coordinates.m if self.by_rows else coordinates.size
-        self.single = single and side >= LEAST_SINGLE and not waits(E)
+        self.single = single and side >= MIN_SINGLE_ORDER and not waits(E)
         self._factor()
 
     def _factor(self) -> None:
@@ -134,7 +134,7 @@ class KernelSystem:
             self._factor()
             found = self._refined(R, h)
         if (
-            found.error > max(POOR, self.enough)
+            found.error > max(MAX_RESIDUAL, self.enough)
             and not self.split
             and (self.second or not self.by_rows)
         ):
@@ -145,7 +145,7 @@ class KernelSystem:
 
     def _refined(self, R: Array, h: Real) -> Solved:
         found = self._checked(R, h, *self._once(R, h))
-        for _ in range(REFINEMENTS):
+        for _ in range(MAX_REFINEMENTS):
             if found.error <= self.enough or not np.isfinite(found.error):
                 break
             dx, dy, _, _ = self._once(found.r1, found.r2)
@@ -175,7 +175,7 @@ class KernelSystem:
             np.max(np.abs(r2), initial=0.0),
             self.largest * np.linalg.norm(x),
         )
-        left2 = max(0.0, left2 - ROUNDINGS * EPS * rounded)  # of F(x) alone
+        left2 = max(0.0, left2 - ROUNDING_FACTOR * EPS * rounded)  # of F(x) alone
         error = max(left1 / (size1 or 1.0), left2 / (size2 or 1.0))
         return Solved(x, y, image, r1, r2, error)
 
@@ -186,7 +186,7 @@ class KernelSystem:
         gram, self.per = self.at.gram(self.single)
         self.gram = gram if waits(gram) or gram.flags.f_contiguous else gram.T
         diagonal = self.gram.diagonal() * self.per
-        lift = LIFT * (diagonal + np.max(diagonal, initial=0.0) * 1e-3)
+        lift = DIAGONAL_SHIFT * (diagonal + np.max(diagonal, initial=0.0) * 1e-3)
         E = np.maximum(self.E, lift) + np.finfo(float).tiny
         self.roots = 1.0 / np.sqrt(E)
         scales = np.sqrt(self.per) * self.roots
@@ -206,11 +206,11 @@ class KernelSystem:
         look()
         known = self.at.forward(R / self.at.hessian) - h
         image = None
-        if known.size < LEAST_SINGLE:
+        if known.size < MIN_SINGLE_ORDER:
             y = self._preconditioned(known)
         else:
             y, rest = self._conjugate_gradients(known, np.max(np.abs(h), initial=0.0))
-            if self.enough >= ROUGH:  # then this is as good as another pass over the rows
+            if self.enough >= ROUGH_RESIDUAL:  # then this is as good as another pass over the rows
                 image = h + self.E * y + rest
         back = self.at.adjoint(y)
         return (R - back) / self.at.hessian, y, image, back
@@ -221,7 +221,7 @@ class KernelSystem:
         rest = known - self._through(y)
         p, before = np.zeros_like(y), 1.0
         best, least = (y, rest), np.inf
-        for _ in range(MOST_PRODUCTS):
+        for _ in range(MAX_GRADIENTS):
             left, through = (
                 float(np.max(np.abs(each), initial=0.0)) for each in (rest, self.E * y)
             )
@@ -263,15 +263,15 @@ class KernelSystem:
         sizes = np.where(equal, 0.0, weights * norms)
         others, apart = sizes, equal
         if split:  # all but as many as may be needed to hold A
-            most = 2 * at.size + APART
+            most = 2 * at.size + MAX_EXTRA_HEAVY_ROWS
             others = np.partition(sizes, -most)[:-most] if at.m > most else np.zeros(0)
         typical = float(np.mean(hessian)) - at.added + float(np.sum(others)) / at.size
         typical = typical if typical > 0.0 else 1.0  # nothing but equalities
         if split:
-            apart = equal | (sizes > HEAVY * typical)
-        weights = np.where(apart, np.where(equal, 1.0, HEAVY) * typical / norms, weights)
+            apart = equal | (sizes > MIN_HEAVY_WEIGHT * typical)
+        weights = np.where(apart, np.where(equal, 1.0, MIN_HEAVY_WEIGHT) * typical / norms, weights)
         T = at.normal(weights, self.single)
-        set_diagonal(T, (np.diagonal(T) + hessian) * (1.0 + LIFT))
+        set_diagonal(T, (np.diagonal(T) + hessian) * (1.0 + DIAGONAL_SHIFT))
         look(len(T) ** 3 / 3.0)
         try:
             self.factor = _cholesky(T)
@@ -290,7 +290,9 @@ class KernelSystem:
         images = _solve(self.factor, self.rows.T)
         M = self.rows @ images
         E = self.E[k]
-        set_diagonal(M, (M.diagonal() + E / (1.0 - self.weights[k] * E)) * (1.0 + LIFT_APART))
+        set_diagonal(
+            M, (M.diagonal() + E / (1.0 - self.weights[k] * E)) * (1.0 + HEAVY_DIAGONAL_SHIFT)
+        )
         look(k.size**3 / 3.0)
         self.outer = _cholesky(M)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods.balance import UNNOTICED, balanced
+from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.consensus import steps
 from quadsense.methods.consensus.program import ConsensusProgram, prepare
@@ -119,7 +119,7 @@ class Consensus(ConsensusTraits, Stepped):
                 return y
             question, rows = inner.question, problem.rows
             A = np.asarray(inner.scale * inner.cone.unpack(shown.x))
-            loss = UNNOTICED * asked.gap * abs(shown.cost) * inner.unit
+            loss = UNNOTICED_SHARE * asked.gap * abs(shown.cost) * inner.unit
             return balanced(rows.on_numpy(), question, y, A, loss)
 
     def matrix(self, program: PreparedConsensus, state: ConsensusState) -> SensedMatrix:

@@ -16,7 +16,7 @@ from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.core.packed import upper
-from quadsense.methods.balance import PAID, balanced
+from quadsense.methods.balance import EIGENVALUE_PRICE, balanced
 from quadsense.methods.least_squares.bounds import (
     NO_COST,
     SquaresState,
@@ -204,7 +204,7 @@ def _balanced_gap(program: SquaresProgram, state: SquaresState, now: QuadraticPo
     if program.cost.alpha > 0.0 or not np.isfinite(T).all() or program.unit == 0.0:
         return state.judged.gap
     bound = -conjugate_above(program.question, permitted(program.question, y))
-    bound += PAID * min(float(np.linalg.eigvalsh(T)[0]), 0.0) * float(np.trace(A).real)
+    bound += EIGENVALUE_PRICE * min(float(np.linalg.eigvalsh(T)[0]), 0.0) * float(np.trace(A).real)
     return max(now.cost - bound / program.unit, 0.0)
 
 

@@ -32,19 +32,19 @@ from quadsense.methods.least_squares.bounds import SquaresVerdict
 from quadsense.methods.least_squares.program import Rows, power_of_four
 from quadsense.system.watch import look
 
-FINE = 1e-7
+FINE_GAP = 1e-7
 """Relative gap that is aimed at where a step costs little."""
 
-LITTLE = 2e9
+LITTLE_FLOPS = 2e9
 """Operations of twenty steps that are little, a tenth of a second."""
 
-SAMPLED = 6
+MIN_SAMPLED_ROWS = 6
 """Rows per unknown from which on some of them make the beginning."""
 
-SHARE = 8
+SAMPLE_FACTOR = 8
 """Rows over those of the sample."""
 
-BEGINNING = 0.3
+SAMPLE_GAP = 0.3
 """Relative gap that the sample is solved to: what it leaves out weighs as much."""
 
 
@@ -185,17 +185,17 @@ def prepare(problem: Problem) -> MissesProgram | None:
     F = problem.rows.at_work()
     there = problem.ends.each(F.beside) if F.waits else problem.ends
     asked = gap = float(getattr(problem.options, "gap", 0.01))
-    if 20.0 * (step_flops(F) + min(system_flops(F, 0.5 * F.m))) <= LITTLE:
-        gap = min(gap, FINE)
+    if 20.0 * (step_flops(F) + min(system_flops(F, 0.5 * F.m))) <= LITTLE_FLOPS:
+        gap = min(gap, FINE_GAP)
     lo, hi = np.where(live, question.lo, -np.inf), np.where(live, question.hi, np.inf)
     lo, hi, w = map(F.beside, (lo / scale, hi / scale, w / weight))
     sample = None
-    if F.m >= SAMPLED * F.unknowns:
-        some = np.random.default_rng(problem.seed).choice(F.m, F.m // SHARE, replace=False)
+    if F.m >= MIN_SAMPLED_ROWS * F.unknowns:
+        some = np.random.default_rng(problem.seed).choice(F.m, F.m // SAMPLE_FACTOR, replace=False)
         some.sort()
         sample = MissesProgram(
-            problem, F.only(some), there, lo[some], hi[some], w[some], scale, weight, BEGINNING,
-            BEGINNING,
+            problem, F.only(some), there, lo[some], hi[some], w[some], scale, weight, SAMPLE_GAP,
+            SAMPLE_GAP,
         )  # fmt: skip
     return MissesProgram(problem, F, there, lo, hi, w, scale, weight, 0.9 * gap, asked, sample)
 
@@ -205,17 +205,17 @@ def step_flops(F: Sensing) -> float:
     return (4.0 if F.is_complex else 1.0) * (4.0 * F.raw.m * F.n**2 + 20.0 * float(F.n) ** 3)
 
 
-INEXACT = 0.2
+GRADIENT_RESIDUAL = 0.2
 """Relative residual of conjugate gradients."""
 
-GRADIENTS = 300
+MAX_GRADIENTS = 300
 """Conjugate gradients of a step at most: then the step is what they have found."""
 
-LOOKS = 5
+GRADIENTS_PER_LOOK = 5
 """Conjugate gradients on a device between two looks at their residual."""
 
-FEWEST, GROWTH = 10.0, 1.5
-"""Conjugate gradients expected: `GROWTH` times those of the last step, at least `FEWEST`."""
+GRADIENT_GROWTH, MIN_EXPECTED_GRADIENTS = 1.5, 10.0
+"""Conjugate gradients expected: that many times those of the last step, and at least."""
 
 
 def system_flops(F: Sensing, k: float) -> tuple[float, float]:
@@ -238,7 +238,7 @@ def newton(
         return R, gradients
     n, size = L.shape[0], F.unknowns
     few, small = system_flops(F, float(rows.size))
-    expected = max(FEWEST, GROWTH * gradients)
+    expected = max(MIN_EXPECTED_GRADIENTS, GRADIENT_GROWTH * gradients)
     chosen = F.only(rows)
     product = (4.0 if F.is_complex else 1.0) * 4.0 * rows.size * n * n
     if not F.rank_one or min(few, small) > expected * product:
@@ -265,10 +265,10 @@ def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> tuple[Arra
     """The same, roughly, and in how many steps."""
     adjoint = L.conj().T
     D, left = np.zeros_like(R + 0.0 * L), R + 0.0 * L
-    looks = LOOKS if waits(L) else 1
+    looks = GRADIENTS_PER_LOOK if waits(L) else 1
     direction, size = left, scalar(np.vdot(left, left).real)
-    enough = max(INEXACT**2 * size, UNIT**2)
-    for count in range(GRADIENTS):
+    enough = max(GRADIENT_RESIDUAL**2 * size, UNIT**2)
+    for count in range(MAX_GRADIENTS):
         if count % looks == 0 and size <= enough:
             break
         look()
@@ -281,38 +281,38 @@ def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> tuple[Arra
     return D, count
 
 
-FALL = 0.1
+MU_FACTOR = 0.1
 """mu over the last one: 0.05 to 0.15 took the same time, less more steps each."""
 
-NEAR = 2.0
+NEAR_DECREMENT = 2.0
 """Newton decrement below which mu falls: the next steps centre as well as they reduce."""
 
-AIM = 0.7
+LAST_GAP_SHARE = 0.7
 """Share of the gap that the last mu is to leave: the rest is for a point not quite its own."""
 
-AGAIN = 0.1
+MIN_MU_SHARE = 0.1
 """mu with all rows, in parts of what the start by the sample costs, at least: with less, where the
 sample fits and all rows do not, steps crept along the cone."""
 
-NOTHING = 1e-24
+ZERO_COST = 1e-24
 """Cost relative to that of A = 0 which is rounding."""
 
-SMALL = 1e-8
+SMALL_COST = 1e-8
 """Cost relative to that of A = 0 below which it may well be that nothing need be missed."""
 
 ROOM = 1e-6
 """Share of half-widths by which intervals are then made narrower, so that they are met within."""
 
-LONGEST, BACKOFF = 4.0, 0.98
+MAX_STEP, BACKOFF = 4.0, 0.98
 """Newton steps along a direction at most, and share of the way to the boundary of the cone."""
 
-SEARCH = 14
+SEARCH_HALVINGS = 14
 """Halvings of the exact line search."""
 
-PATIENCE = 25
+MAX_IDLE_STEPS = 25
 """Steps without a smaller gap that mean rounding: centring takes up to five."""
 
-MOST = 200
+MAX_STEPS = 200
 """Steps: seen 12 to 60."""
 
 
@@ -360,14 +360,14 @@ def advance(program: MissesProgram, state: MissesState, steps: int) -> MissesSta
 
 def _with_all(program: MissesProgram, state: MissesState) -> MissesState:
     """On with all rows, from what some have found."""
-    mu = SHARE * max(state.mu, 1e-3 * state.cost / program.n)
+    mu = SAMPLE_FACTOR * max(state.mu, 1e-3 * state.cost / program.n)
     begun = MissesState(state.A, np.zeros(0), np.inf, mu, iteration=state.iteration)
     begun = replace(begun, marked=state.iteration)
     if _root(state.A) is None:
         return replace(start(replace(program, sample=None)), iteration=state.iteration)
     begun = _at(program, begun, program.F.forward(state.A))
     # Where the sample could be met, its mu tells nothing of what all rows leave over.
-    return _judged(program, replace(begun, mu=max(mu, AGAIN * begun.cost / program.n)))
+    return _judged(program, replace(begun, mu=max(mu, MIN_MU_SHARE * begun.cost / program.n)))
 
 
 def tightened(state: MissesState) -> MissesState:
@@ -392,10 +392,10 @@ def dual(program: MissesProgram, state: MissesState) -> Vector:
 def _judged(program: MissesProgram, state: MissesState) -> MissesState:
     """What the slope proves, and whether that is enough."""
     within = not np.any(program.w * program.misses(state.values, 0.1 * state.room))
-    if within or (state.room and 0.0 < state.cost <= NOTHING * program.rest):
+    if within or (state.room and 0.0 < state.cost <= ZERO_COST * program.rest):
         return replace(state, lower=0.0, y=None, verdict=SquaresVerdict.OPTIMAL)
     L = _root(state.A)
-    if L is None or not np.isfinite(state.cost) or state.iteration >= MOST:
+    if L is None or not np.isfinite(state.cost) or state.iteration >= MAX_STEPS:
         return replace(state, verdict=SquaresVerdict.STALLED)
     inside = _slope(program, state, L)
     gap = float(np.trace(inside).real)
@@ -406,7 +406,7 @@ def _judged(program: MissesProgram, state: MissesState) -> MissesState:
     y, bound = _proved(program, state, positive)
     if bound > state.lower:
         state = replace(state, lower=bound, y=y)
-    zero = state.cost <= SMALL * program.rest and state.lower <= 0.1 * state.cost
+    zero = state.cost <= SMALL_COST * program.rest and state.lower <= 0.1 * state.cost
     if zero != (state.room > 0.0):
         state = replace(state, room=ROOM if zero else 0.0)
     left = state.cost - state.lower
@@ -414,7 +414,7 @@ def _judged(program: MissesProgram, state: MissesState) -> MissesState:
         return replace(state, verdict=SquaresVerdict.OPTIMAL)
     if left < 0.9 * state.left:
         return replace(state, left=left, marked=state.iteration)
-    if state.iteration - state.marked > PATIENCE:  # rounding
+    if state.iteration - state.marked > MAX_IDLE_STEPS:  # rounding
         enough = left <= program.asked * state.cost
         return replace(state, verdict=SquaresVerdict.OPTIMAL if enough else SquaresVerdict.STALLED)
     return state
@@ -477,8 +477,8 @@ def _step(program: MissesProgram, state: MissesState) -> MissesState:
     if L is None:
         return replace(state, verdict=SquaresVerdict.STALLED)
     slope, mu = _slope(program, state, L), state.mu
-    if float(np.linalg.norm(eye - slope / mu)) < NEAR:
-        mu = min(mu, max(FALL * mu, AIM * program.gap * state.cost / n))
+    if float(np.linalg.norm(eye - slope / mu)) < NEAR_DECREMENT:
+        mu = min(mu, max(MU_FACTOR * mu, LAST_GAP_SHARE * program.gap * state.cost / n))
     rows, _ = _pulling(program, state.values, state.room)
     weights = 2.0 / mu * program.w[rows]
     D, gradients = newton(F, rows, weights, L, eye - slope / mu, state.gradients)
@@ -504,10 +504,10 @@ def _longest(
         return scalar(pull @ along) / mu - scalar(np.sum(eigenvalues / (1.0 + t * eigenvalues)))
 
     low: Any = 0.0
-    high: Any = min(LONGEST, BACKOFF * float(reach(1.0, eigenvalues)))
+    high: Any = min(MAX_STEP, BACKOFF * float(reach(1.0, eigenvalues)))
     if slope(high) <= 0.0:
         return high
-    for _ in range(SEARCH):
+    for _ in range(SEARCH_HALVINGS):
         middle = 0.5 * (low + high)
         above = slope(middle) > 0.0
         low, high = chosen(above, low, middle), chosen(above, middle, high)

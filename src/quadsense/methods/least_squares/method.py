@@ -8,7 +8,7 @@ import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.methods.balance import UNNOTICED, balanced
+from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.least_squares import hinge, phases
 from quadsense.methods.least_squares.bounds import (
@@ -147,7 +147,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
             question, rows = program.problem.question, program.problem.rows
             assert question is not None
             A = np.asarray(inner.scale * inner.cone.unpack(state.point.x))
-            loss = UNNOTICED * program.problem.options.gap * abs(state.point.cost)
+            loss = UNNOTICED_SHARE * program.problem.options.gap * abs(state.point.cost)
             return balanced(rows.on_numpy(), question, y, A, loss * inner.unit)
 
     def matrix(

@@ -103,9 +103,9 @@ class MomentPreconditioner:
         return self.whiten @ white @ self.whiten / (self.k * self.total)
 
 
-FACTOR_BYTES = 2**30  # largest normal matrix: 16,000 unknowns in float32
-FACTOR_SIDE = 64  # n from which conjugate gradients are tried before factoring
-LIMIT = 2000  # conjugate-gradient steps when there is no other way
+MAX_FACTOR_BYTES = 2**30  # largest normal matrix: 16,000 unknowns in float32
+MIN_GRADIENT_ORDER = 64  # n from which conjugate gradients are tried before factoring
+MAX_GRADIENTS = 2000  # conjugate-gradient steps when there is no other way
 
 
 class MinimaxCoordinates(Protocol):
@@ -141,15 +141,15 @@ class MatrixCoordinates:
     @property
     def precisions(self) -> tuple[int, ...]:
         """A factor costs about n^2 / 40 products: small problems begin with it."""
-        if self.F.n < FACTOR_SIDE:
+        if self.F.n < MIN_GRADIENT_ORDER:
             return (32, 64)
-        room = FACTOR_BYTES / self.F.unknowns**2
+        room = MAX_FACTOR_BYTES / self.F.unknowns**2
         return tuple(bits for bits in (0, 32, 64) if bits / 8 <= room)
 
     def patience(self, precision: int) -> int:
         """Half the price of a factor, as a step solves twice; few steps where there is one."""
         if precision == self.precisions[-1]:
-            return LIMIT
+            return MAX_GRADIENTS
         return 20 if precision else self.F.n**2 // 80
 
     def forward(self, x: Array) -> Vector:
@@ -202,7 +202,7 @@ class GramCoordinates:
 
     def patience(self, precision: int) -> int:
         """There is nothing to change to."""
-        return LIMIT
+        return MAX_GRADIENTS
 
     def forward(self, x: Array) -> Vector:
         """Return ``F(A(x)) / delta``."""

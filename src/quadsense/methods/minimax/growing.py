@@ -35,23 +35,23 @@ from quadsense.methods.minimax.program import MinimaxProgram, excess, leaning
 from quadsense.methods.minimax.traits import FIRST, LEAST, MORE, MOST, grows
 from quadsense.system.watch import look
 
-UNEVEN = 4.0
+UNEVEN_SIZE_RATIO = 4.0
 """Size of a row over its tolerance, in that of most, from which on it matters more than they."""
 
-NEARLY = 0.98
+NEAR_BOUND_SHARE = 0.98
 """Share of the lower bound from which on a row may come to matter."""
 
-ROUGH, SHARE, SMALL = 0.05, 0.1, 0.3
+MAX_GAP, GAP_SHARE, LAST_GAP_SHARE = 0.05, 0.1, 0.3
 """Gap to which some rows are solved: at most, in that of all rows so far, and, where the last pass
 is to close it, in the gap asked for."""
 
-FINEST = 1e-10
+MIN_GAP = 1e-10
 """The same where the question is whether ratio 1 can be had."""
 
-LONGEST = 60
+MAX_PASSES = 60
 """Passes after which nothing more is to be hoped for."""
 
-SEARCH = 60
+SEARCH_STEPS = 60
 """Steps of the search between two fits."""
 
 
@@ -158,7 +158,7 @@ def advance(
 def _enough(state: GrowingState, target: bool, gap: float) -> float:
     """The gap to which the rows in memory are worth solving."""
     apart = 1.0 - state.lower / state.max_ratio if state.max_ratio > 0.0 else 0.0
-    return max(FINEST if target else SMALL * gap, min(ROUGH, SHARE * apart))
+    return max(MIN_GAP if target else LAST_GAP_SHARE * gap, min(MAX_GAP, GAP_SHARE * apart))
 
 
 def _bounded(state: GrowingState, inner: IterationState) -> GrowingState:
@@ -174,13 +174,13 @@ def _bounded(state: GrowingState, inner: IterationState) -> GrowingState:
 def _grown(problem: GrowingProgram, state: GrowingState, target: bool, gap: float) -> GrowingState:
     """One pass over all rows: the best fit known, and the rows that are to join."""
     x = 0.5 * (state.inner.x + state.inner.x.conj().T)
-    level = max(NEARLY * state.lower, state.rounding)
+    level = max(NEAR_BOUND_SHARE * state.lower, state.rounding)
     known = _known(state.index, problem.F.m)
     z, found = _pass_over(problem, x, known, level, state.passes + 1)
     after = _better(problem, replace(state, passes=state.passes + 1), x, z)
     if verdict(after, target=target, gap=gap) is not None:
         return after
-    if after.passes >= LONGEST:
+    if after.passes >= MAX_PASSES:
         return replace(after, stalled=True)
     if not found.index.size:  # all that is missing is precision
         goal = _enough(after, target, gap)
@@ -215,7 +215,7 @@ def _lowest(convex: Any) -> float:
     left, right = 0.0, 1.0
     a, b = right - golden * (right - left), left + golden * (right - left)
     at_a, at_b = convex(a), convex(b)
-    for _ in range(SEARCH):
+    for _ in range(SEARCH_STEPS):
         if at_a <= at_b:
             right, b, at_b = b, a, at_a
             a = right - golden * (right - left)
@@ -239,7 +239,7 @@ def _first_rows(problem: GrowingProgram) -> Index:
     """Rows from everywhere, those that feel A most, and all that stand for constraints."""
     F = problem.F
     first, sizes = F.spread(FIRST * _unit(F)), F.sizes / problem.delta
-    if first.size < F.m and float(np.max(sizes)) > UNEVEN * float(np.median(sizes)):
+    if first.size < F.m and float(np.max(sizes)) > UNEVEN_SIZE_RATIO * float(np.median(sizes)):
         count = min(MORE * _unit(F), F.m)
         first = np.union1d(first, np.argpartition(-sizes, count - 1)[:count])
     if F.head is not None:

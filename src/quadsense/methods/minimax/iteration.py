@@ -21,7 +21,7 @@ from quadsense.core.packed import Array, Vector
 from quadsense.core.progress import looked
 from quadsense.device import numbers, waits
 from quadsense.methods.minimax.coordinates import (
-    FACTOR_SIDE,
+    MIN_GRADIENT_ORDER,
     CholeskyPreconditioner,
     GramCoordinates,
     MatrixCoordinates,
@@ -211,13 +211,17 @@ def bounded(
     return with_bound(problem, after, system.project(scaled))
 
 
-REACH = 0.99  # share of the way to the boundary that a step takes
-FALL = 0.9  # share of a mark below which something was gained
-IDLE = 3  # steps without progress after which rounding has won
-IDLE_APART = 12  # and where there may be no dual feasible multipliers to approach
-FAR = 3.0  # next to the first level and the readings: what the barrier holds back on an open side
-LONGEST = 200  # steps after which nothing more is to be hoped for
-UNSOLVED = 0.1  # share of a right side that a solve may leave before a better factor is needed
+BACKOFF = 0.99  # share of the way to the boundary that a step takes
+MIN_FALL = 0.9  # share of a mark below which something was gained
+MAX_IDLE_STEPS = 3  # steps without progress after which rounding has won
+MAX_IDLE_STEPS_ONE_SIDED = 12  # and where there may be no dual feasible multipliers to approach
+OPEN_SIDE_FACTOR = (
+    3.0  # next to the first level and the readings: what the barrier holds back on an open side
+)
+MAX_STEPS = 200  # steps after which nothing more is to be hoped for
+MAX_UNSOLVED_SHARE = (
+    0.1  # share of a right side that a solve may leave before a better factor is needed
+)
 
 
 def worst_ratio(problem: MinimaxProgram, x: Array, z: Vector) -> tuple[float, float]:
@@ -285,7 +289,7 @@ def _far(problem: MinimaxProgram, level: float) -> Vector:
     if isinstance(problem.coordinates, RowCoordinates):
         # Quick where units are even; where they are not, values as large as any reading are near.
         far = np.maximum(far, float(np.max(np.abs(problem.b))) / problem.delta)
-    return np.where(np.all(problem.sides, axis=0), np.inf, FAR * far)
+    return np.where(np.all(problem.sides, axis=0), np.inf, OPEN_SIDE_FACTOR * far)
 
 
 def advance(
@@ -341,7 +345,7 @@ def _step(
     problem: MinimaxProgram, state: IterationState, target: bool, gap: float
 ) -> IterationState:
     coordinates = problem.coordinates
-    if not state.level > 0.0 or state.iteration >= LONGEST:
+    if not state.level > 0.0 or state.iteration >= MAX_STEPS:
         return replace(state, stalled=True)
     at = _point(problem, state, residual(problem, state.center))
     system = _system(problem, state, at)
@@ -355,11 +359,11 @@ def _step(
         at,
         tolerance=1e-11 if factored else 1e-8,
         # On small problems a corrector costs as much as the factor that it may save.
-        correctors=2 if factored and problem.F.n >= FACTOR_SIDE else 0,
+        correctors=2 if factored and problem.F.n >= MIN_GRADIENT_ORDER else 0,
     )
-    if move.left > UNSOLVED:
+    if move.left > MAX_UNSOLVED_SHARE:
         return retry
-    primal, dual = REACH * move.primal, REACH * move.dual
+    primal, dual = BACKOFF * move.primal, BACKOFF * move.dual
     center = state.center + primal * move.dx
     z = residual(problem, center)
     ratio, rounding = worst_ratio(problem, center, z)
@@ -388,8 +392,8 @@ def _judged(problem: MinimaxProgram, state: IterationState, z: Vector) -> Iterat
     # Without missing ends the multipliers are dual feasible from the start.
     imbalance = 0.0 if whole else _imbalance(problem, at)
     reached = at.mu, imbalance, state.max_ratio
-    marks, idle = looked(state.marks, state.idle, reached, FALL)
-    stalled = state.stalled or idle >= (IDLE if whole else IDLE_APART)
+    marks, idle = looked(state.marks, state.idle, reached, MIN_FALL)
+    stalled = state.stalled or idle >= (MAX_IDLE_STEPS if whole else MAX_IDLE_STEPS_ONE_SIDED)
     return replace(state, marks=marks, idle=idle, stalled=stalled)
 
 

@@ -21,10 +21,10 @@ from quadsense.methods.minimax.coordinates import MinimaxCoordinates
 Mask = npt.NDArray[np.bool_]
 
 SIGNS = np.array([[-1.0], [1.0]])
-LARGEST = 1e150  # weight of a row that still leaves room for its square
-UNEVEN = 1e-3  # share of the mean product below which one is too small
-SHORTENINGS = 30  # of a step, at most
-AMBITION = 0.3  # how far past a step the correctors look
+MAX_WEIGHT = 1e150  # weight of a row that still leaves room for its square
+MIN_PRODUCT_SHARE = 1e-3  # share of the mean product below which one is too small
+MAX_SHORTENINGS = 30  # of a step, at most
+CORRECTOR_REACH = 0.3  # how far past a step the correctors look
 
 
 class MinimaxSystem(Protocol):
@@ -82,7 +82,7 @@ class MinimaxPoint:
         """Multipliers over slacks, (2, m); None where they have run away from each other."""
         with np.errstate(over="ignore"):
             weights = self.duals / self.slacks
-        return weights if float(np.max(weights)) < LARGEST else None
+        return weights if float(np.max(weights)) < MAX_WEIGHT else None
 
     @property
     def held(self) -> Vector | None:
@@ -162,11 +162,11 @@ def _near_the_path(at: MinimaxPoint, step: MinimaxDirection) -> MinimaxDirection
     Where no dual feasible multipliers are at hand, a step that goes to the boundary ends next to
     it, from where the next one leads astray.
     """
-    for _ in range(SHORTENINGS):
+    for _ in range(MAX_SHORTENINGS):
         there = step.taken(at)
         products = np.where(at.sides, there.slacks * there.duals, np.inf)
         least = min(float(np.min(products)), there.level * there.floor)
-        if least >= UNEVEN * there.mu:
+        if least >= MIN_PRODUCT_SHARE * there.mu:
             break
         step = replace(step, primal=0.8 * step.primal, dual=0.8 * step.dual)
     return step
@@ -196,12 +196,12 @@ def corrected(
     push = aim - affine.dt * affine.floor
     best = newton(system, at, aim, goal, push, tolerance)
     for _ in range(correctors):
-        a, c = min(1.0, best.primal + AMBITION), min(1.0, best.dual + AMBITION)
+        a, c = min(1.0, best.primal + CORRECTOR_REACH), min(1.0, best.dual + CORRECTOR_REACH)
         products = (slacks + a * best.slacks) * (duals + c * best.duals)
         pull = np.clip(products, 0.1 * aim, 10.0 * aim) - products
         goal = goal + np.maximum(pull, -10.0 * aim)
         trial = newton(system, at, aim, goal, push, tolerance)
-        if trial.primal + trial.dual < best.primal + best.dual + 0.1 * AMBITION:
+        if trial.primal + trial.dual < best.primal + best.dual + 0.1 * CORRECTOR_REACH:
             break
         best = trial
     return best

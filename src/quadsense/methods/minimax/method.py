@@ -16,7 +16,7 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
-from quadsense.methods.balance import UNNOTICED, balanced
+from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.minimax import growing, iteration
 from quadsense.methods.minimax.coordinates import GramCoordinates, MatrixCoordinates
@@ -138,8 +138,8 @@ class Stages:
         return self.asked.spread(y, self.problem.m)
 
 
-CLOSE = 1e-9  # relative gap of the bounds where the one asked for did not suffice
-FORMED = 2000  # order of A up to which it may be formed though its coefficients are known
+CLOSE_GAP = 1e-9  # relative gap of the bounds where the one asked for did not suffice
+MAX_FORMED_ORDER = 2000  # order of A up to which it may be formed though its coefficients are known
 
 
 def equal_tolerances(problem: Problem) -> tuple[MinimaxProgram, Vector]:
@@ -243,7 +243,7 @@ class Minimax(MinimaxTraits, Stepped):
             inner = iteration.start(program, near)
         dual = stages.dual(stage, inner.y)
         ratio, rounding, lower = inner.max_ratio, inner.rounding, inner.lower
-        gap = stages.problem.options.gap if goal == 1.0 else CLOSE
+        gap = stages.problem.options.gap if goal == 1.0 else CLOSE_GAP
         return MinimaxState(stage, inner, ratio, rounding, lower, dual, goal, gap, done)
 
     def _after(
@@ -306,7 +306,7 @@ class Minimax(MinimaxTraits, Stepped):
             return stages.fast is not None
         if state.stage is Stage.FAST and stages.careful is not None:
             return True
-        return state.gap > CLOSE and not state.inner.stalled
+        return state.gap > CLOSE_GAP and not state.inner.stalled
 
     def _following(self, stages: Stages, state: MinimaxState) -> MinimaxState:
         """The state to go on from there."""
@@ -314,7 +314,7 @@ class Minimax(MinimaxTraits, Stepped):
             return self._begin(stages, Stage.FAST, state.goal, state.iteration)
         if state.stage is Stage.FAST and stages.careful is not None:
             return self._begin(stages, Stage.CAREFUL, state.goal, state.iteration)
-        return replace(state, gap=CLOSE)
+        return replace(state, gap=CLOSE_GAP)
 
     def claim(self, program: Stages, state: MinimaxState) -> Claim | None:
         """Met, optimal to the gap, or infeasible, the last only with a checked proof."""
@@ -351,7 +351,7 @@ class Minimax(MinimaxTraits, Stepped):
         question = Question("slack_max", b, b, 1.0 / delta, 0.0 * b, np.zeros(b.size, bool))
         # In units of the sum of |y_i| delta_i; the size of the readings is about that of A.
         size = float(np.max(np.abs(b), initial=0.0)) * np.eye(rows.n)
-        enough = UNNOTICED * state.gap * state.max_ratio * float(np.abs(y) @ delta)
+        enough = UNNOTICED_SHARE * state.gap * state.max_ratio * float(np.abs(y) @ delta)
         found = balanced(rows, question, y, size, enough)
         if by_some:
             whole = np.zeros(problem.m)
@@ -388,19 +388,19 @@ class Minimax(MinimaxTraits, Stepped):
         values = to_numpy(z + problem.b) - problem.ends.reading
         found = float(np.max(problem.ends.ratios(values)))
         if state.stage is Stage.FAST:
-            if found <= 1.0 and not state.formed and problem.rows.n <= FORMED:
+            if found <= 1.0 and not state.formed and problem.rows.n <= MAX_FORMED_ORDER:
                 return replace(state, formed=True)
             reached = state.max_ratio + state.rounding <= goal
             if stages.careful is not None and (found > 1.0 or reached):
                 goal = state.goal if found > 1.0 else goal
                 return self._begin(stages, Stage.CAREFUL, goal, state.iteration)
-        return replace(state, goal=goal, gap=CLOSE)
+        return replace(state, goal=goal, gap=CLOSE_GAP)
 
     def _cancels(self, problem: Problem, c: Vector) -> bool:
         """Whether coefficients are so large that rounding their sum matters, and n is not."""
         n, mass = problem.rows.n, float(np.sum(np.abs(c)))
         errors = (8.0 * n + 2.0 * problem.m + 64.0) * UNIT * mass
-        return n <= FORMED and errors > 0.01 * float(np.min(to_numpy(problem.delta)))
+        return n <= MAX_FORMED_ORDER and errors > 0.01 * float(np.min(to_numpy(problem.delta)))
 
     def dual(self, program: Stages, state: MinimaxState) -> Vector | None:
         """The vector of the best lower bound so far."""

@@ -21,7 +21,7 @@ from quadsense.device import numbers, scalar, waits
 from quadsense.methods.minimax.coordinates import MinimaxCoordinates, Preconditioner
 from quadsense.system.watch import look
 
-STEPS = 2000  # conjugate-gradient steps of one solve, at most
+MAX_GRADIENTS = 2000  # conjugate-gradient steps of one solve, at most
 
 
 def inner(x: Array, y: Array) -> Any:
@@ -76,14 +76,14 @@ class NormalSystem:
         """
         y = wanted[1] - wanted[0]
         right = self.coordinates.adjoint(y if pull is None else y + pull)
-        return self._solve(right, scalar(wanted.sum()) + push - 1.0, tolerance, STEPS)
+        return self._solve(right, scalar(wanted.sum()) + push - 1.0, tolerance, MAX_GRADIENTS)
 
     def project(self, scaled: Vector) -> Vector:
         """Remove from a vector of multipliers what keeps ``F*(y)`` from vanishing."""
         d, e = self.d1 + self.d2, self.d2 - self.d1
         d = d if self.held is None else d + self.held
         for _ in range(2):
-            dx, dt, _ = self.solve(self.coordinates.adjoint(scaled), 0.0, 1e-9, STEPS)
+            dx, dt, _ = self.solve(self.coordinates.adjoint(scaled), 0.0, 1e-9, MAX_GRADIENTS)
             scaled = scaled - d * self.coordinates.forward(dx) - e * dt
         return scaled
 

@@ -17,10 +17,10 @@ from quadsense.methods.minimax.program import MinimaxProgram, excess, residual
 
 Indices = npt.NDArray[np.intp]
 
-FLOOR = 0.3  # residuals below this share of their tolerance count alike
-SHRINK = 0.2  # how fast the smoothing falls to the floor
-SETTLED = 1e-3  # relative change of the fit at which it has settled
-CLEAR = (3.0, 1.5, 1.0)  # tolerances beyond which a row is suspect, the clear cases first
+MIN_SMOOTHING = 0.3  # residuals below this share of their tolerance count alike
+SMOOTHING_FACTOR = 0.2  # how fast the smoothing falls to the floor
+MAX_SETTLED_CHANGE = 1e-3  # relative change of the fit at which it has settled
+SUSPECT_RATIOS = (3.0, 1.5, 1.0)  # tolerances beyond which a row is suspect, the clear cases first
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ def start(problem: MinimaxProgram, weights: Vector | None = None) -> RobustState
     weights = np.ones(problem.b.size) if weights is None else weights
     x = _weighted_fit(problem, weights, None)
     errors = _errors(problem, x)
-    return RobustState(0, x, max(float(np.median(errors)), FLOOR), float(errors.max()), False)
+    return RobustState(
+        0, x, max(float(np.median(errors)), MIN_SMOOTHING), float(errors.max()), False
+    )
 
 
 def advance(
@@ -86,9 +88,11 @@ def advance(
         state = RobustState(
             iteration=state.iteration + 1,
             x=x,
-            smoothing=max(min(SHRINK * state.smoothing, float(np.median(errors))), FLOOR),
+            smoothing=max(
+                min(SMOOTHING_FACTOR * state.smoothing, float(np.median(errors))), MIN_SMOOTHING
+            ),
             max_ratio=float(errors.max()),
-            settled=state.smoothing <= FLOOR and moved < SETTLED,
+            settled=state.smoothing <= MIN_SMOOTHING and moved < MAX_SETTLED_CHANGE,
         )
     return state
 

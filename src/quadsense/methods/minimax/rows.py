@@ -20,20 +20,20 @@ from quadsense.methods.minimax.coordinates import Preconditioner
 from quadsense.methods.minimax.mehrotra import MinimaxPoint
 from quadsense.system.watch import look
 
-ENTRIES = 4_000_000  # of the design matrix, 32 MB
-FLOPS = 2e10  # of one factorisation
-SLOWLY = 4.0  # times the time of as many operations in a matrix product
-UNSEEN = 1e-13  # directions that rows of unit norm see less than this are not seen
+MAX_ENTRIES = 4_000_000  # of the design matrix, 32 MB
+MAX_FLOPS = 2e10  # of one factorisation
+PIVOTED_QR_FACTOR = 4.0  # times the time of as many operations in a matrix product
+MIN_SEEN_SHARE = 1e-13  # directions that rows of unit norm see less than this are not seen
 
 
 def fits(m: int, size: int) -> bool:
     """Whether factorisations of m rows in that many unknowns are affordable."""
-    return m * size <= ENTRIES and 2.0 * m * size * min(m, size) <= FLOPS
+    return m * size <= MAX_ENTRIES and 2.0 * m * size * min(m, size) <= MAX_FLOPS
 
 
 def _look(shape: tuple[int, ...]) -> None:
     """Look at the watch before a pivoted QR, half of which runs at the speed of memory."""
-    look(SLOWLY * 2.0 * shape[0] * shape[1] * min(shape))
+    look(PIVOTED_QR_FACTOR * 2.0 * shape[0] * shape[1] * min(shape))
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def row_coordinates(F: Sensing, delta: Vector) -> RowCoordinates:
     _look(G.shape)
     Q, R, _ = qr(G.T, mode="economic", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(R))
-    seen = sizes > UNSEEN * float(np.max(sizes, initial=0.0))
+    seen = sizes > MIN_SEEN_SHARE * float(np.max(sizes, initial=0.0))
     seen[:1] = True  # sums over rows that all cancel see nothing
     return RowCoordinates(G @ Q[:, seen], Q[:, seen], delta)
 

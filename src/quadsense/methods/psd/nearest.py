@@ -36,8 +36,8 @@ from quadsense.methods.psd.maps import (
 )
 from quadsense.methods.psd.traits import kept_pairs
 
-CURVED = 1e-12  # least curvature of a pair, in units of its norms
-TRIALS = 12  # evaluations of a line search before it gives up
+MIN_CURVATURE = 1e-12  # least curvature of a pair, in units of its norms
+MAX_TRIALS = 12  # evaluations of a line search before it gives up
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _step(F: Sensing, intervals: Intervals, origin: Array, state: NearestState) 
     ahead = direction(state.memory, gradient, scaled(state.memory))
     falls = gradient @ ahead
     low, high, length = 0.0, np.inf, 1.0
-    for trial in range(1, TRIALS + 1):
+    for trial in range(1, MAX_TRIALS + 1):
         y = state.y + length * ahead
         value, z, X = _evaluate(F, b, origin, y)
         move, change = length * ahead, state.z - z
@@ -148,7 +148,7 @@ def _step(F: Sensing, intervals: Intervals, origin: Array, state: NearestState) 
         enough = enough or abs(new_slope) <= 0.5 * abs(slope)
         if ratio <= 1.0 or (enough and new_slope >= 0.9 * slope):
             most = kept_pairs(b.size)
-            memory = remember(state.memory, move, change, most, CURVED, tuple(known) or None)
+            memory = remember(state.memory, move, change, most, MIN_CURVATURE, tuple(known) or None)
             evaluations = state.evaluations + trial
             iteration = state.iteration + 1
             return NearestState(y, z, X, value, memory, ratio, iteration, evaluations, False)
@@ -161,10 +161,10 @@ def _step(F: Sensing, intervals: Intervals, origin: Array, state: NearestState) 
         inside = low + 0.1 * (min(high, 10.0 * length) - low)
         outside = low + 0.9 * (min(high, 10.0 * length) - low)
         length = float(np.clip(secant, inside, outside))
-    return replace(state, evaluations=state.evaluations + TRIALS, stalled=True)
+    return replace(state, evaluations=state.evaluations + MAX_TRIALS, stalled=True)
 
 
-PATIENCE = 16
+MIN_JUDGED_STEPS = 16
 """Steps from which on the ratio must fall to a quarter while their number doubles."""
 
 
@@ -259,5 +259,5 @@ def _looked_at(system: CGSystem, state: SymmetricState, judge: bool = True) -> S
         state = replace(state, X=X, max_ratio=ratio)
     if not judge:
         return state
-    slow = state.iteration >= PATIENCE and ratio > 0.25 * state.mark
+    slow = state.iteration >= MIN_JUDGED_STEPS and ratio > 0.25 * state.mark
     return replace(state, mark=ratio, left=X is None or slow)

@@ -27,7 +27,7 @@ import numpy as np
 from quadsense.arrays import to_numpy
 from quadsense.methods.conic import finish, steps
 from quadsense.methods.conic.program import KernelProgram
-from quadsense.methods.conic.solve import LONGEST
+from quadsense.methods.conic.solve import MAX_STEPS
 from quadsense.methods.psd import nearest, projected
 from quadsense.methods.psd.maps import Array, Intervals, Real, forward, forward_error, positive_part
 from quadsense.methods.psd.program import ConeProgram
@@ -65,7 +65,7 @@ class InteriorState:
     def stalled(self) -> bool:
         """Whether rounding leaves no step to take."""
         kernel = self.kernel
-        return kernel.stuck or kernel.idle >= steps.IDLE or kernel.iteration >= LONGEST
+        return kernel.stuck or kernel.idle >= steps.MAX_IDLE_STEPS or kernel.iteration >= MAX_STEPS
 
 
 def start_interior(program: KernelProgram, intervals: Intervals) -> InteriorState:
@@ -97,7 +97,7 @@ def _interior_state(
 STRIDE = 10
 """Steps between two judgements of progress (docs/theory.md, section 10)."""
 
-AIM = 0.8
+FIRST_AIM = 0.8
 """Ratio aimed at first, so that the least misses are reached in the intervals, not in the limit."""
 
 
@@ -188,14 +188,14 @@ def start(
     before = None if earlier is None else earlier.inner
     if factor is not None and factor.shape[1] < factor.shape[0]:
         X = factor if problem.basis is None else problem.basis.conj().T @ factor
-        inner: Inner = projected.start(problem.rows, problem.inner, X, AIM)
+        inner: Inner = projected.start(problem.rows, problem.inner, X, FIRST_AIM)
     elif problem.inner.target() is not None and not isinstance(before, _BY_MISSES):
         inner = _by_coordinates(problem, before)
     elif before is not None:
-        inner = projected.start(problem.rows, problem.inner, before.X, AIM)
+        inner = projected.start(problem.rows, problem.inner, before.X, FIRST_AIM)
     else:
         X, _ = positive_part(problem.origin)
-        inner = projected.start(problem.rows, problem.inner, X, AIM)
+        inner = projected.start(problem.rows, problem.inner, X, FIRST_AIM)
     marks = (inner.value,) if isinstance(inner, projected.ProjectedState) else ()
     marked = inner.max_ratio, inner.X
     state = SearchState(inner, inner.X, np.inf, nothing, SearchVerdict.RUNNING, 0, marks, marked)
@@ -321,7 +321,7 @@ def _nearest(
     marked = state.marked if state.marked[0] < after.max_ratio else (after.max_ratio, after.X)
     slow = len(marks) > 2 and marks[-1] > 0.5 * marks[-3]
     if slow or after.stalled or marks[-1] > 3.0 * min(marks):
-        return _aim(problem, state, marked[1], AIM)
+        return _aim(problem, state, marked[1], FIRST_AIM)
     return replace(state, marks=marks, marked=marked)
 
 

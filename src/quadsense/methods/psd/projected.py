@@ -31,7 +31,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd.maps import Array, Intervals, Real, forward
 from quadsense.system.watch import look
 
-DOUBLINGS = 100  # raises of the stiffness after which only rounding is left to fight
+MAX_STIFFENINGS = 100  # raises of the stiffness after which only rounding is left to fight
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _step(
     n = len(base)
     coupling = 1.0 if F.is_complex else 0.5
     stiffness = state.stiffness
-    for _ in range(DOUBLINGS):
+    for _ in range(MAX_STIFFENINGS):
         X = _project(base, gradient / stiffness, coupling)
         A = X @ X.conj().T
         values = forward(F, X) if 2 * X.shape[1] <= n else F.forward(A)
