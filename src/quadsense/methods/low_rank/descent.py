@@ -42,7 +42,7 @@ from quadsense.methods.low_rank.lean import (
     lean_turn,
     takes_turns,
 )
-from quadsense.methods.low_rank.passes import FactorPoint, evaluate
+from quadsense.methods.low_rank.passes import FactorPoint, conjugate, evaluate
 from quadsense.methods.low_rank.phases import (
     FIRST_DAMPING,
     HINGE,
@@ -77,6 +77,8 @@ _LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
 _LIFT_PENALTY_SPARSE, _LIFT_GROWTH_SPARSE = 1e-7, 10.0
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
 _DAMPING_FACTOR = 5.0
+# A step by the factor of the one before is taken where it is to end within this share of the goal.
+_SURELY = 0.5
 # Where less than this of a step is taken, it was damped too little.
 _SHORT = 0.3
 # With damping down to this, far above single precision's rounding, it solves for the step.
@@ -382,6 +384,12 @@ def _gauss_newton(
     axes = axes_of(problem, moved)
     trial = evaluate(problem, axes @ moved, theta)
     if _loss(trial, penalty) < before:
+        # Of an error e Newton's step leaves C e^2, and one by the same factor then 2 C e of that.
+        ends = 2.0 * trial.ratio * trial.ratio <= _SURELY * state.goal * point.ratio
+        if ends and trial.ratio > state.goal and penalty is None and problem.signs is None:
+            D = step(conjugate(axes).T @ trial.gradient)
+            again = evaluate(problem, turned(problem, moved + D), theta)
+            trial = again if again.value < trial.value else trial
         return trial, 1.0
     # Around a bend the whole step may lead up the other side, the direction being as good.
     length = line_minimum(problem, point, D, penalty, theta)
