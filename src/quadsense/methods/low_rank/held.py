@@ -78,25 +78,6 @@ def to_hold(problem: LowRankProgram, point: FactorPoint) -> HeldReadings | None:
     return _held(problem, point, point.z)
 
 
-def blocking(
-    problem: LowRankProgram, point: FactorPoint, D: Matrix, held: HeldReadings | None
-) -> HeldReadings | None:
-    """Return what is held and the rows whose ends a step crosses; None where it crosses none.
-
-    A constraint that does not press yet stops every step across its end, for beyond it the loss
-    soars: along the end there may be a way all the same.
-    """
-    if problem.bounds is None:
-        return None
-    beyond = evaluate(problem, point.Y + D, 0.0)
-    ahead = beyond.z.copy()
-    if held is not None:
-        ahead[held.index] = held.goal
-    more = _held(problem, point, ahead)
-    known = 0 if held is None else held.index.size
-    return more if more is not None and more.index.size > known else None
-
-
 def pressing(
     problem: LowRankProgram, point: FactorPoint, held: HeldReadings | None
 ) -> HeldReadings | None:

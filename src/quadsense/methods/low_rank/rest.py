@@ -13,7 +13,6 @@ from quadsense.methods.low_rank.gauss_newton import Indices, shortened, turned
 from quadsense.methods.low_rank.held import (
     SINGULAR,
     HeldReadings,
-    blocking,
     derivative,
     flat,
     model_of,
@@ -184,8 +183,6 @@ _MAX_STEPS, _FIRST_RADIUS, _MIN_RADIUS = 250, 1.0, 1e-12
 _STRIDE, _FALL, _GAIN = 25, 0.5, 0.999
 # Shares of what the model promises below which its radius is shrunk, and above which it grows.
 _BELIED, _TRUE, _SHRINK = 0.25, 0.75, 0.25
-# Lengths, in units of the factor, at which a step is looked at for what is in its way.
-_RADII = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0)
 
 
 def after_walk(
@@ -232,29 +229,6 @@ def after_walk(
             point, loss, model = trial, beside, None
             slope = stillness(free, loss, held)
     return point, loss, False
-
-
-def next_in_the_way(
-    problem: LowRankProgram,
-    free: LowRankProgram,
-    point: FactorPoint,
-    loss: FactorPoint,
-    held: HeldReadings | None,
-) -> HeldReadings | None:
-    """Return what `blocking` does for the shortest trusted step that anything is in the way of."""
-    if problem.bounds is None:
-        return None
-    model = model_of(free, loss, held)
-    if not model.right.size:
-        return None
-    look(10.0 * len(model.right) ** 3)
-    trusted, unit = Trusted(model.right, model.curved), float(np.linalg.norm(point.Y)) or 1.0
-    for radius in _RADII:
-        step = model.step(point, trusted.step(radius * unit)[0])
-        more = blocking(problem, point, step, held)
-        if more is not None:
-            return more
-    return None
 
 
 def _moved(
@@ -310,9 +284,10 @@ def settled(problem: LowRankProgram, point: FactorPoint) -> FactorPoint:
             point, free = moved_onto(problem, point, held, 0.0), beside_held(problem, held)
             loss = evaluate(free, point.Y, 0.0)
         point, loss, still = _with_idle_rows_dropped(problem, free, point, loss, held)
-        more = None
-        if not still:
-            point, loss, still, more = _further(problem, free, point, loss, held)
+        more = None if still else pressing(problem, point, held)
+        if not still and more is None:
+            point, loss, still = _with_heavy_rows_held(problem, free, point, loss, held)
+            more = pressing(problem, point, held)
         best = point if best is None or point.value < best.value else best
         if more is not None:
             held = more
@@ -331,23 +306,6 @@ def settled(problem: LowRankProgram, point: FactorPoint) -> FactorPoint:
         else:
             break
     return point if best is None else best
-
-
-def _further(
-    problem: LowRankProgram,
-    free: LowRankProgram,
-    point: FactorPoint,
-    loss: FactorPoint,
-    held: HeldReadings | None,
-) -> tuple[FactorPoint, FactorPoint, bool, HeldReadings | None]:
-    """Return where else steps lead, and what is to be held by then."""
-    still, more = False, pressing(problem, point, held)
-    if more is None:
-        more = next_in_the_way(problem, free, point, loss, held)
-    if more is None:
-        point, loss, still = _with_heavy_rows_held(problem, free, point, loss, held)
-        more = pressing(problem, point, held)
-    return point, loss, still, more
 
 
 def _with_idle_rows_dropped(
