@@ -322,7 +322,7 @@ FROM_FACTS = (
 def verdict_of(result: Result) -> Verdict:
     """Return what a result says of itself, in numbers, names and advice."""
     claim, facts, cost = result.certificate, result.facts, result.certificate.objective
-    known, count = facts.determined, int(result.residuals.size)
+    known, count = facts.determined, int(result.residuals.shape[0])
     bounds, least = facts.asked == "bounds", facts.asked == "least"
     width = to_numpy(claim.tolerance)[:count]
     misses = claim.misses if bounds and claim.misses is not None else (0.0, math.inf)
@@ -367,7 +367,7 @@ def verdict_of(result: Result) -> Verdict:
 
 def _irreducible(result: Result) -> bool | None:
     """Return what is known of the rows that are named; see `Verdict`."""
-    facts, found, count = result.facts, result.conflict, int(result.residuals.size)
+    facts, found, count = result.facts, result.conflict, int(result.residuals.shape[0])
     if found is None:
         return None
     constraints = [each.name for each in result.certificate.constraints]

@@ -14,6 +14,7 @@ from scipy.linalg import lapack
 from quadsense.arrays import Vector
 from quadsense.core import packed
 from quadsense.core.records import cached_property
+from quadsense.device import waits
 from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
@@ -101,7 +102,7 @@ class LeastSquaresCone:
 
     def pack(self, A: Array) -> Vector:
         """As `packed.pack` does; of several matrices, (..., n, n), each."""
-        if self.on_device:
+        if waits(A):  # what is small is made here, wherever the rows are
             return packed.pack(A)
         numbers = np.ascontiguousarray(A).reshape(*A.shape[:-2], -1).view(np.float64)
         return np.asarray(numbers[..., self._form.places] * self._form.scales)
