@@ -23,6 +23,7 @@ from quadsense.system.threads import one_blas_thread
 from quadsense.system.watch import Watch
 from quadsense.typing import (
     MatrixLike,
+    MissingName,
     PreferName,
     Real,
     RealOrVector,
@@ -39,6 +40,10 @@ def to_cvxpy(
     delta: RealOrVector | None = None,
     rtol: Real = 0.0,
     bounds: tuple[RealOrVector, RealOrVector] | None = None,
+    sigma: Real | None = None,
+    shots: RealOrVector | None = None,
+    confidence: Real = 0.95,
+    missing: MissingName = "raise",
     weights: RealOrVector | None = None,
     mix: MatrixLike | None = None,
     conjugate: bool = False,
@@ -55,8 +60,8 @@ def to_cvxpy(
 
     Parameters
     ----------
-    data, b, delta, rtol, bounds, weights, mix, conjugate, psd, trace, constraints, prefer, prior, \
-ridge, slack
+    data, b, delta, rtol, bounds, sigma, shots, confidence, missing, weights, mix, conjugate, psd, \
+trace, constraints, prefer, prior, ridge, slack
         As in `solve`.
     rank : None
         A rank is no convex question: refused.

@@ -16,7 +16,7 @@ from quadsense.cli.shared import to_rank, to_ridge, to_trace
 from quadsense.files.sources import APART, RESULT, Source, to_vector
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.shards import Shards
-from quadsense.query.query import DEFAULTS, PARAMETERS, STARTS, flag_of
+from quadsense.query.query import DEFAULTS, LIMITS, PARAMETERS, STARTS, flag_of
 from quadsense.query.request import option_names
 from quadsense.system.memory import room_for_rows, to_bytes
 
@@ -85,8 +85,13 @@ WHICH = (
 )
 """Which of them is returned, and by which method."""
 
-LIMITS = (option("time_limit"), option("memory_limit"))
-"""What a solve may take."""
+RUN = (
+    option("rng", default=0, show_default=True),
+    *map(option, ("max_iter", *LIMITS)),
+    option("checkpoint", type=click.Path()),
+    option("checkpoint_every"),
+)
+"""What a solve may take, and where it is written down: keywords of `solve` as they are."""
 
 
 def options(*groups: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
@@ -99,6 +104,9 @@ def options(*groups: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
 
     return decorate
 
+
+KEYWORDS = ("rng", "max_iter", *LIMITS, "checkpoint", "checkpoint_every")
+"""Names of `RUN`."""
 
 READING = ("probes", "conjugate", "delta", "rtol", "sigma", "confidence")
 """Options of `NAMING` and `TOLERANCE` that name neither an array nor a file of b or its ends."""

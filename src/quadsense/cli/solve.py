@@ -26,12 +26,7 @@ from quadsense.vocabulary import Status
 
 @click.command(cls=MethodCommand)
 @click.argument("file", type=click.Path())
-@question.options(question.NAMING, question.TOLERANCE, question.SET, question.WHICH)
-@question.options(
-    (question.option("rng", "--seed", "seed", default=0, show_default=True),),
-    (question.option("max_iter"), *question.LIMITS),
-    (question.option("checkpoint", type=click.Path()), question.option("checkpoint_every")),
-)
+@question.options(question.NAMING, question.TOLERANCE, question.SET, question.WHICH, question.RUN)
 @click.option(
     "--scheduler", metavar="ADDRESS", help="Compute on the Dask cluster of this scheduler."
 )
@@ -44,12 +39,6 @@ from quadsense.vocabulary import Status
 @click.option("--quiet", is_flag=True, help="No progress bar, no report; see the exit status.")
 def solve(
     file: str,
-    seed: int,
-    max_iter: int | None,
-    time_limit: float | None,
-    memory_limit: str | None,
-    checkpoint: str | None,
-    checkpoint_every: float,
     scheduler: str | None,
     workers: int | None,
     output: str | None,
@@ -90,6 +79,7 @@ def solve(
     """
     others = question.others_of(asked)
     check_outputs([file, readings, *(bounds or ()), shots, weights, *others], output, dense)
+    memory_limit = asked["memory_limit"]
     if memory_limit is not None:
         question.bytes_of("--memory-limit", memory_limit)  # refuses what is none
     source = files.look_at(file)
@@ -112,13 +102,8 @@ def solve(
     try:
         result = quadsense.solve(
             data,
-            rng=seed,
-            max_iter=max_iter,
-            time_limit=time_limit,
-            memory_limit=memory_limit,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
             progress=not quiet and sys.stderr.isatty(),
+            **{name: asked[name] for name in question.KEYWORDS},
             **arguments.pop("options"),
             **arguments,
         )
