@@ -159,7 +159,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
 
 def _whole(result: Result, matrix: SensedMatrix, claimed: SensedMatrix) -> Result:
     """Return the result with its matrix and that of its claim; raise where a part cannot be."""
-    claim, m = result.certificate, result.residuals.size
+    claim, m = result.certificate, len(result.residuals)
     for index in (claim.set_aside, result.suspects):
         if np.any((index < 0) | (index >= m)):
             raise ValueError("measurements are named that are not there")
