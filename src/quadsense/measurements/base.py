@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from quadsense import files
 from quadsense.arrays import (
     Array,
     Vector,
@@ -29,19 +26,19 @@ from quadsense.arrays import (
 from quadsense.core.intervals import EXACTNESS, KIND_EXACTNESS, Intervals
 from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
-from quadsense.measurements.dense import NotFinite
-from quadsense.measurements.gram import ExplicitGram, Gram, Rank, find_rank
+from quadsense.measurements.gram import Gram, Rank, find_rank
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.readings import Readings, interpreted
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.storage import (
-    Deferred,
-    beside_file,
-    into_arrays,
-    name_or_readings,
-    of_arrays,
-    placed_on,
-    with_further,
+from quadsense.measurements.storage import StoredMeasurements
+from quadsense.measurements.unit import (
+    LARGEST_RANK_PROBLEM,
+    Facts,
+    UnitReadings,
+    facts_of,
+    is_orthonormal,
+    unit_intervals,
+    unit_readings,
 )
 from quadsense.measurements.validate import (
     check_beside,
@@ -53,7 +50,6 @@ from quadsense.measurements.validate import (
     checked_weights,
     rows_chosen,
 )
-from quadsense.system.memory import room_for_rows
 from quadsense.system.threads import one_blas_thread
 from quadsense.typing import (
     MatrixLike,
@@ -61,72 +57,8 @@ from quadsense.typing import (
     Real,
     RealOrVector,
     VectorLike,
-    check_path,
     is_number,
 )
-
-ORTHONORMAL = 1e-6
-"""Frobenius distance of U U* from I below which K = I: K differs from I by its square."""
-
-LARGEST_RANK_PROBLEM = 4000
-"""Measurements or unknowns, whichever are fewer, up to which `Measurements.facts` has the rank."""
-
-HARMLESS = 1e20
-"""Size of a reading, in units of the largest that some row asks for, that no fit has."""
-
-LARGEST_READING = 1e290
-"""Largest reading or tolerance of a row of unit norm, and inverse of the largest that is too small:
-sums over rows, and the scales that methods bring them to, stay within float64."""
-
-MOST_DIGITS = 1e60
-"""Largest size over smallest tolerance that methods are given; 1e36 is beyond float64 anyway."""
-
-QUICK_RANK_FLOPS = 2e6
-"""Work below which the rank is found without anybody asking for it: a tenth of a millisecond."""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What is known of the probes.
-
-    Where readings are sums of rows (`mix`), read ``F_i = sum_k W_ik u_k u_k*`` of unit norm for
-    ``u_i u_i*``: ``|<u_i, u_j>|^2`` is ``|<F_i, F_j>|``.
-
-    Attributes
-    ----------
-    orthonormal : bool
-        Whether the rows, scaled to unit norm, are orthonormal (found by random probes).
-    unit_norm : bool
-        Whether the rows came with unit norm (they are scaled to it in any case).
-    coherence : float or None
-        Largest ``|<u_i, u_j>|``, i != j, of the scaled rows: the paper's rho. None where it would
-        cost more than some seconds to find; with m > n it is over 1/(10m) in any case.
-    paper_holds : bool
-        Whether ``rho <= 1/(10 m)``, the assumption of the paper's lemmas on the scaled rows.
-    rank : int or None
-        Rank of the sensing map F (numerical, at 1e-7), None where too costly to find.
-    unknowns : int
-        Real dimensions of A.
-    """
-
-    orthonormal: bool
-    unit_norm: bool
-    coherence: float | None
-    paper_holds: bool
-    rank: int | None
-    unknowns: int
-
-
-class UnitReadings(NamedTuple):
-    """Readings and tolerances of the unit rows, each of shape (m,).
-
-    `telling` is 1.0 for rows that say something of A, 0.0 for rows of zeros and for those with
-    intervals so wide that they were narrowed.
-    """
-
-    b: Array
-    delta: Array
-    telling: Array
 
 
 def _mix_of(rows: Sensing, mix: MatrixLike | None) -> MatrixLike | None:
@@ -144,19 +76,7 @@ def _of_intervals(ends: Intervals) -> Vector:
     return np.where(ends.sides.all(axis=0), ends.middle(), one)
 
 
-def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]:
-    """Intervals within what a fit may read, and which rows say something all the same."""
-    forced = np.maximum(np.abs(b) - delta, 0.0)  # the least that a row makes A read
-    least = float(np.min(delta, where=live, initial=np.inf))
-    most = HARMLESS * max(float(forced.max()), least if np.isfinite(least) else 1.0)
-    lo, hi = np.maximum(b - delta, -most), np.minimum(b + delta, most)
-    wide = (np.abs(b) + delta > most) & live
-    b, delta = np.where(wide, lo / 2 + hi / 2, b), np.where(wide, hi / 2 - lo / 2, delta)
-    # Far below what rounding leaves of such readings:
-    return b, np.maximum(delta, most / MOST_DIGITS), live & ~wide
-
-
-class Measurements:
+class Measurements(StoredMeasurements):
     """Probes ``u_i``, readings ``b_i`` and tolerances: what is to be met.
 
     Parameters
@@ -213,11 +133,7 @@ class Measurements:
     (True, 2, 3)
     """
 
-    notes: tuple[str, ...] = ()
     missing: Any = None  # which rows have no reading
-    _opened: Any = None  # path and names of arrays, where they were read from a file
-    _deferred: Deferred | None = None  # rows that stay in their files until they are needed
-    _read_bytes = 0  # what such rows take in memory once they were read
 
     def __init__(
         self,
@@ -304,35 +220,6 @@ class Measurements:
         other.constraints, other._plain = self.constraints, self._plain
         other.__dict__.update({key: self.__dict__[key] for key in known if key in self.__dict__})
         return other
-
-    def on(self, device: Any) -> Measurements:
-        """The same measurements, with the arithmetic done on another device, or on a cluster.
-
-        Rows stay where they are and travel to a device some at a time, the next ones while these
-        are used: for data larger than the memory of a GPU. Those that fit are quicker there from
-        the start (``U.to("cuda")``). Answers are on that device.
-
-        Rows in files are loaded by the workers of a Dask cluster, each its own, and stay in their
-        memory: every one of them must have the files under the same names. Answers are NumPy's.
-
-        Parameters
-        ----------
-        device : str, torch.device or dask.distributed.Client
-            For instance ``"cuda"``.
-
-        Returns
-        -------
-        Measurements
-
-        Examples
-        --------
-        >>> import quadsense  # U and b in the memory of the host
-        >>> data = quadsense.Measurements(U, b, delta=0.1).on("cuda")  # doctest: +SKIP
-        >>> quadsense.solve(data).A.device  # doctest: +SKIP
-        device(type='cuda', index=0)
-        """
-        rows, readings, named = placed_on(self, device)
-        return Measurements(rows, readings, **named)
 
     def _take(self, other: Measurements) -> None:
         """Copy what was given in addition to rows and intervals from other measurements."""
@@ -571,140 +458,6 @@ class Measurements:
         )
         return self._with_ends(ends, ("orthonormal", "gram"))
 
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        U: str | None = None,
-        b: str | os.PathLike[str] | VectorLike | None = None,
-        delta: RealOrVector | None = None,
-        rtol: Real = 0.0,
-        bounds: tuple[RealOrVector, RealOrVector] | None = None,
-        conjugate: bool | None = None,
-        mix: MatrixLike | None = None,
-        weights: RealOrVector | None = None,
-        memory_limit: Real | str | None = None,
-    ) -> Measurements:
-        """Read measurements from a file or many; what is in it is never unpickled.
-
-        Parameters
-        ----------
-        path : path-like
-            ``.npz``, ``.npy`` or a folder of such, ``.mat``, HDF5, Zarr, Parquet or CSV: see
-            docs/files.md; a folder of such files, or a pattern (``run7/part-*.h5``), that hold some
-            of the measurements each. `delta` and `rtol`, or `lo` and `hi`, are taken from it too
-            where present and no tolerance is given here, and so are `mix` and `weights`.
-        U, b : str, optional
-            Names of the arrays in the file, by default those called so, or what else they can only
-            be (`notes` says what was guessed). `b` may be another file, or ``FILE::NAME``, or the
-            readings themselves, an array; U of a table is names of columns with commas between, or
-            a pattern.
-        delta, rtol, bounds, mix, weights
-            As in the constructor; what the file says by default. With `bounds`, no b is needed.
-        conjugate : bool, optional
-            As in the constructor; what the file says by default.
-        memory_limit : int or str, optional
-            Bytes, as a number or as "1 GiB". A dense U that would take more than half of that, or
-            of what is free, stays in its file and is read as it is used, again for each pass: see
-            docs/scaling.md. One that would not, of more than 64 MiB in a format whose rows can be
-            read by themselves (``.npy``, HDF5, Zarr), is read into memory when it is needed, if
-            the limit of the solve that needs it allows. Leave the file as it is meanwhile.
-        """
-        b, given = name_or_readings(b), beside_file(mix, bounds)
-        check_path("path", path)
-        arrays = files.read_measured(path, U, b, room_for_rows(memory_limit), given)
-        found = cls.from_arrays(
-            path,
-            arrays,
-            delta=delta,
-            rtol=rtol,
-            bounds=bounds,
-            conjugate=conjugate,
-            mix=mix,
-            weights=weights,
-        )
-        found._opened = path, U, b
-        return found
-
-    def append(
-        self,
-        U: MatrixLike | Measurements,
-        b: VectorLike | None = None,
-        *,
-        delta: RealOrVector | None = None,
-        bounds: tuple[RealOrVector, RealOrVector] | None = None,
-        weights: RealOrVector | None = None,
-    ) -> Measurements:
-        """These measurements and further ones after them, for data that keep arriving.
-
-        Parameters
-        ----------
-        U : array or sparse array of shape (k, n), probes, or Measurements
-            Further rows, in the form of these or another; or measurements, which may be in files,
-            with all that they have.
-        b, delta, bounds, weights
-            As in the constructor, of the further rows. One `delta`, `rtol` and weight for all hold
-            for the further rows too; where each row has its own, theirs are needed.
-
-        Returns
-        -------
-        Measurements
-            Others: these stay what they are. An earlier result is a warm start of their solve.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import quadsense
-        >>> data = quadsense.Measurements(np.eye(2), [1.0, 2.0], delta=0.1)
-        >>> first = quadsense.solve(data)
-        >>> more = data.append([[1.0, 1.0]], [4.0])
-        >>> more, quadsense.solve(more, start=first).met
-        (Measurements(m=3, n=2, dense, real), True)
-        """
-        rows, readings, named = with_further(self, U, b, delta, bounds, weights)
-        return Measurements(rows, readings, **named)
-
-    @classmethod
-    def from_arrays(
-        cls,
-        path: str | os.PathLike[str],
-        arrays: files.Arrays,
-        *,
-        delta: RealOrVector | None = None,
-        rtol: Real = 0.0,
-        bounds: tuple[RealOrVector, RealOrVector] | None = None,
-        conjugate: bool | None = None,
-        mix: MatrixLike | None = None,
-        weights: RealOrVector | None = None,
-    ) -> Measurements:
-        """Measurements of what `files.read_measured` read; what is given here goes before."""
-        U, b, named = of_arrays(path, arrays, delta, rtol, bounds, conjugate, mix, weights)
-        try:
-            found = cls(U, b, **named)
-        except NotFinite as error:
-            raise ValueError(f"{error}{arrays.place(error.row)}") from None
-        found.notes = arrays.notes
-        if isinstance(U, files.Strips) and U.nbytes <= arrays.room:
-            found._deferred = Deferred(U, found.conjugate, found.mix)
-        return found
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the measurements to a file that `open` and the command read.
-
-        The end of its name says the format: ``.npz``, ``.mat``, ``.h5``, ``.zarr``, and where U is
-        dense and there is no mix, ``.parquet`` and ``.csv``. Arrays `U` and `b`, `delta` and `rtol`
-        as given, or `lo` and `hi`, `mix` and `weights`. Constraints belong to a solve and are not
-        written. Rows that are in files are copied strip by strip into ``.npz``, ``.h5`` and
-        ``.zarr``; for the others they must fit into memory.
-        """
-        if self._plain is not None:
-            self._plain.save(path)
-            return
-        files.writer_of(path, "measurements", square=self.mix is not None)
-        metadata = {"format": "quadsense-measurements", "conjugate": self.conjugate}
-        files.write(path, into_arrays(self), metadata)
-
     # --- the sensing map, in the user's scaling ----------------------------------------------
 
     @property
@@ -713,23 +466,6 @@ class Measurements:
         if self._deferred is not None:
             self.settled()
         return self._rows
-
-    def settled(self) -> Measurements:
-        """Return these measurements with their rows where they are for a whole solve.
-
-        Rows that were left in their files are read into memory here if they fit there, for good;
-        otherwise these measurements may read them later, and those returned never do.
-        """
-        if self._deferred is None:
-            return self
-        rows = self._deferred.rows()
-        if rows is None:
-            other = copy(self)
-            other._deferred = None
-            return other
-        self._read_bytes = self._deferred.strips.nbytes
-        self._rows, self._deferred = rows, None
-        return self
 
     @property
     def dtype(self) -> Any:
@@ -767,54 +503,13 @@ class Measurements:
 
     @cached_property
     def _unit_readings(self) -> UnitReadings:
-        ends = self.unit_ends
-        telling, norms = to_numpy(self._rows.nonzero) > 0, self._rows.norms
-        b, delta = ends.reading if ends.even else ends.middle(), ends.unit
-        if self._rows.has_zero_rows:
-            b, delta = np.where(telling, b, 0.0), np.where(telling, delta, 1.0)
-        least = float(delta.min())
-        if self.judged and float((np.abs(b) + delta).max()) > HARMLESS * least:
-            b, delta, telling = _narrowed(b, delta, telling)
-        return UnitReadings(like(b, norms), like(delta, norms), compact(like(telling, norms)))
+        return unit_readings(self._rows, self.unit_ends, self.judged)
 
     @cached_property
     def unit_ends(self) -> Intervals:
         """The intervals of the unit rows: divided by the squared norms of the rows."""
-        given = self._known_ends()
-        norms = to_numpy(self._rows.norms)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            ends = given.over(norms)
-        sizes = np.abs(ends.reading)
-        if self.judged and ends.even and ends.allowance is None:  # as most are: by their extremes
-            least, largest = float(ends.unit.min()), max(float(sizes.max()), float(ends.unit.max()))
-            if least > 0.0 and 1.0 / LARGEST_READING < largest < LARGEST_READING:
-                return ends
-        kept = np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0)
-        if not ends.even:
-            kept &= np.all(ends.sides == given.sides, axis=0) | (norms == 0)
-        if not kept.all():
-            i = int(np.argmin(kept))
-            raise ValueError(
-                f"row {i} of {self._of} has norm {norms[i]:.3g}, which takes b[{i}] = "
-                f"{float(self.b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "
-                "float64's range when scaled to a unit row: rescale the row"
-            )
-        for part in (
-            () if not self.judged else (ends.above,) if ends.even else (ends.below, ends.above)
-        ):
-            sizes = np.maximum(sizes, np.where(np.isfinite(part), np.abs(part), 0.0))
-        largest = float(sizes.max())
-        something = largest > 0.0 or bool(np.any(given.reading[norms > 0] != 0.0))
-        tiny = something and largest < 1.0 / LARGEST_READING
-        if largest > LARGEST_READING or tiny:
-            i = int(np.argmax(sizes))
-            word = "large" if largest > 1.0 else "small"
-            raise ValueError(
-                f"readings and tolerances are too {word} to compute with in float64: for a row of "
-                f"unit norm that of row {i} is {sizes[i]:.3g}; divide b and delta (or bounds) by a "
-                "common factor, and A is divided by it, too"
-            )
-        return ends
+        given, norms = self._known_ends(), to_numpy(self._rows.norms)
+        return unit_intervals(given, norms, to_numpy(self.b), self._of, self.judged)
 
     def contradictions(self) -> npt.NDArray[np.int64]:
         """Rows of zeros whose interval leaves out zero: no matrix meets them."""
@@ -850,51 +545,12 @@ class Measurements:
 
         A wrong guess costs time, never truth: every claim is recomputed from the data.
         """
-        rows = self.unit_rows
-        live = int(np.count_nonzero(to_numpy(rows.nonzero))) if rows.has_zero_rows else self.m
-        mixed = isinstance(rows, Mixed)
-        if live > (rows.unknowns if mixed else self.n):
-            return False
-        X = np.random.default_rng(0).standard_normal((self.m, 3)) * to_numpy(rows.nonzero)[:, None]
-        xp, probe = rows.xp, like(X, rows.norms)
-        if mixed:
-            image = rows.gram_times(probe)
-        else:
-            probe = rows._cast(probe)
-            image = rows.times(rows.combine(probe))
-        distance = xp.sqrt(xp.sum(xp.abs(image - probe) ** 2, axis=0))
-        return float(xp.max(distance)) <= (ORTHONORMAL**2 if mixed else ORTHONORMAL)
+        return is_orthonormal(self.unit_rows)
 
     @cached_property
     def facts(self) -> Facts:
         """Orthonormality, coherence, rank: what is known of the probes."""
-        rows = self.unit_rows
-        norms = to_numpy(rows.norms)
-        costly = float(self.m) ** 2 * self.n > 1e12
-        coherence = 0.0 if self.orthonormal else None if costly else self._coherence()
-        return Facts(
-            orthonormal=self.orthonormal,
-            unit_norm=bool(np.all(np.abs(norms - 1.0) <= 1e-10)),
-            coherence=coherence,
-            # Up to rounding.
-            paper_holds=coherence is not None and coherence <= (1.0 + 1e-9) / (10 * self.m),
-            rank=self.rank,
-            unknowns=rows.unknowns,
-        )
-
-    def _coherence(self) -> float:
-        rows, best = self.unit_rows, 0.0
-        explicit = self.gram.values if isinstance(self.gram, ExplicitGram) else None
-        for block in rows.slices(self.m):
-            K = to_numpy(
-                explicit[block, :]
-                if explicit is not None
-                else rows.gram_block(block, slice(0, self.m))
-            ).copy()
-            K = np.abs(K) if isinstance(rows, Mixed) else K
-            K[np.arange(K.shape[0]), np.arange(block.start, block.stop)] = 0.0
-            best = max(best, float(K.max(initial=0.0)))
-        return float(np.sqrt(best))
+        return facts_of(self.unit_rows, self.orthonormal, self.rank, self.gram)
 
     def find_rank(self, most: float = math.inf) -> Rank:
         """Return the numerical rank of F, unless finding it takes more than that many flops."""

@@ -7,14 +7,15 @@ and the rest by name.
 from __future__ import annotations
 
 import os
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from quadsense import files
-from quadsense.arrays import as_numbers, is_array, to_numpy
-from quadsense.measurements.dense import Dense, Stored
+from quadsense.arrays import as_numbers, is_array, is_numpy, namespace, to_numpy
+from quadsense.measurements.dense import Dense, NotFinite, Stored
 from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import Probes
@@ -30,14 +31,12 @@ from quadsense.measurements.validate import (
     checked_vector,
 )
 from quadsense.system.memory import room_for_rows
-from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike
+from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, check_path
 
 if TYPE_CHECKING:
     from quadsense.measurements.base import Measurements
     from quadsense.measurements.cluster import OnCluster
 
-
-from quadsense.arrays import is_numpy, namespace
 
 Given = tuple[Any, Any, dict[str, Any]]
 """Rows, readings or None, and what else the constructor is given by name."""
@@ -65,6 +64,206 @@ class Deferred:
         if self._rows is None and self.strips.nbytes <= room_for_rows():
             self._rows = sensed(self.strips.load(), self.conjugate, self.mix)
         return self._rows
+
+
+class StoredMeasurements:
+    """Where measurements come from and go to: a base of `Measurements`."""
+
+    notes: tuple[str, ...] = ()
+    _opened: Any = None  # path and names of arrays, where they were read from a file
+    _deferred: Deferred | None = None  # rows that stay in their files until they are needed
+    _read_bytes = 0  # what such rows take in memory once they were read
+
+    @property
+    def _measurements(self) -> Measurements:
+        whole: Any = self
+        found: Measurements = whole
+        return found
+
+    def _made(self, *given: Any, **named: Any) -> Measurements:
+        make: Any = type(self)
+        found: Measurements = make(*given, **named)
+        return found
+
+    def on(self, device: Any) -> Measurements:
+        """The same measurements, with the arithmetic done on another device, or on a cluster.
+
+        Rows stay where they are and travel to a device some at a time, the next ones while these
+        are used: for data larger than the memory of a GPU. Those that fit are quicker there from
+        the start (``U.to("cuda")``). Answers are on that device.
+
+        Rows in files are loaded by the workers of a Dask cluster, each its own, and stay in their
+        memory: every one of them must have the files under the same names. Answers are NumPy's.
+
+        Parameters
+        ----------
+        device : str, torch.device or dask.distributed.Client
+            For instance ``"cuda"``.
+
+        Returns
+        -------
+        Measurements
+
+        Examples
+        --------
+        >>> import quadsense  # U and b in the memory of the host
+        >>> data = quadsense.Measurements(U, b, delta=0.1).on("cuda")  # doctest: +SKIP
+        >>> quadsense.solve(data).A.device  # doctest: +SKIP
+        device(type='cuda', index=0)
+        """
+        rows, readings, named = placed_on(self._measurements, device)
+        return self._made(rows, readings, **named)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        U: str | None = None,
+        b: str | os.PathLike[str] | VectorLike | None = None,
+        delta: RealOrVector | None = None,
+        rtol: Real = 0.0,
+        bounds: tuple[RealOrVector, RealOrVector] | None = None,
+        conjugate: bool | None = None,
+        mix: MatrixLike | None = None,
+        weights: RealOrVector | None = None,
+        memory_limit: Real | str | None = None,
+    ) -> Measurements:
+        """Read measurements from a file or many; what is in it is never unpickled.
+
+        Parameters
+        ----------
+        path : path-like
+            ``.npz``, ``.npy`` or a folder of such, ``.mat``, HDF5, Zarr, Parquet or CSV: see
+            docs/files.md; a folder of such files, or a pattern (``run7/part-*.h5``), that hold some
+            of the measurements each. `delta` and `rtol`, or `lo` and `hi`, are taken from it too
+            where present and no tolerance is given here, and so are `mix` and `weights`.
+        U, b : str, optional
+            Names of the arrays in the file, by default those called so, or what else they can only
+            be (`notes` says what was guessed). `b` may be another file, or ``FILE::NAME``, or the
+            readings themselves, an array; U of a table is names of columns with commas between, or
+            a pattern.
+        delta, rtol, bounds, mix, weights
+            As in the constructor; what the file says by default. With `bounds`, no b is needed.
+        conjugate : bool, optional
+            As in the constructor; what the file says by default.
+        memory_limit : int or str, optional
+            Bytes, as a number or as "1 GiB". A dense U that would take more than half of that, or
+            of what is free, stays in its file and is read as it is used, again for each pass: see
+            docs/scaling.md. One that would not, of more than 64 MiB in a format whose rows can be
+            read by themselves (``.npy``, HDF5, Zarr), is read into memory when it is needed, if
+            the limit of the solve that needs it allows. Leave the file as it is meanwhile.
+        """
+        b, given = name_or_readings(b), beside_file(mix, bounds)
+        check_path("path", path)
+        arrays = files.read_measured(path, U, b, room_for_rows(memory_limit), given)
+        found = cls.from_arrays(
+            path,
+            arrays,
+            delta=delta,
+            rtol=rtol,
+            bounds=bounds,
+            conjugate=conjugate,
+            mix=mix,
+            weights=weights,
+        )
+        found._opened = path, U, b
+        return found
+
+    def append(
+        self,
+        U: MatrixLike | Measurements,
+        b: VectorLike | None = None,
+        *,
+        delta: RealOrVector | None = None,
+        bounds: tuple[RealOrVector, RealOrVector] | None = None,
+        weights: RealOrVector | None = None,
+    ) -> Measurements:
+        """These measurements and further ones after them, for data that keep arriving.
+
+        Parameters
+        ----------
+        U : array or sparse array of shape (k, n), probes, or Measurements
+            Further rows, in the form of these or another; or measurements, which may be in files,
+            with all that they have.
+        b, delta, bounds, weights
+            As in the constructor, of the further rows. One `delta`, `rtol` and weight for all hold
+            for the further rows too; where each row has its own, theirs are needed.
+
+        Returns
+        -------
+        Measurements
+            Others: these stay what they are. An earlier result is a warm start of their solve.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import quadsense
+        >>> data = quadsense.Measurements(np.eye(2), [1.0, 2.0], delta=0.1)
+        >>> first = quadsense.solve(data)
+        >>> more = data.append([[1.0, 1.0]], [4.0])
+        >>> more, quadsense.solve(more, start=first).met
+        (Measurements(m=3, n=2, dense, real), True)
+        """
+        rows, readings, named = with_further(self._measurements, U, b, delta, bounds, weights)
+        return self._made(rows, readings, **named)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        path: str | os.PathLike[str],
+        arrays: files.Arrays,
+        *,
+        delta: RealOrVector | None = None,
+        rtol: Real = 0.0,
+        bounds: tuple[RealOrVector, RealOrVector] | None = None,
+        conjugate: bool | None = None,
+        mix: MatrixLike | None = None,
+        weights: RealOrVector | None = None,
+    ) -> Measurements:
+        """Measurements of what `files.read_measured` read; what is given here goes before."""
+        U, b, named = of_arrays(path, arrays, delta, rtol, bounds, conjugate, mix, weights)
+        make: Any = cls
+        try:
+            found: Measurements = make(U, b, **named)
+        except NotFinite as error:
+            raise ValueError(f"{error}{arrays.place(error.row)}") from None
+        found.notes = arrays.notes
+        if isinstance(U, files.Strips) and U.nbytes <= arrays.room:
+            found._deferred = Deferred(U, found.conjugate, found.mix)
+        return found
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the measurements to a file that `open` and the command read.
+
+        The end of its name says the format: ``.npz``, ``.mat``, ``.h5``, ``.zarr``, and where U is
+        dense and there is no mix, ``.parquet`` and ``.csv``. Arrays `U` and `b`, `delta` and `rtol`
+        as given, or `lo` and `hi`, `mix` and `weights`. Constraints belong to a solve and are not
+        written. Rows that are in files are copied strip by strip into ``.npz``, ``.h5`` and
+        ``.zarr``; for the others they must fit into memory.
+        """
+        data = self._measurements.plain
+        files.writer_of(path, "measurements", square=data.mix is not None)
+        metadata = {"format": "quadsense-measurements", "conjugate": data.conjugate}
+        files.write(path, into_arrays(data), metadata)
+
+    def settled(self) -> Measurements:
+        """Return these measurements with their rows where they are for a whole solve.
+
+        Rows that were left in their files are read into memory here if they fit there, for good;
+        otherwise these measurements may read them later, and those returned never do.
+        """
+        data = self._measurements
+        if self._deferred is None:
+            return data
+        rows = self._deferred.rows()
+        if rows is None:
+            other = copy(data)
+            other._deferred = None
+            return other
+        self._read_bytes = self._deferred.strips.nbytes
+        data._rows, self._deferred = rows, None
+        return data
 
 
 def sensed(U: Any, conjugate: bool, mix: Any) -> Sensing:

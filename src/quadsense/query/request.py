@@ -17,10 +17,10 @@ from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.noise import delta_from_sigma
 from quadsense.measurements import Measurements
-from quadsense.measurements.base import HARMLESS, UnitReadings
 from quadsense.measurements.frame import Columns
 from quadsense.measurements.oracle import checked_square
 from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.unit import HARMLESS, UnitReadings
 from quadsense.methods import COLD, METHODS, Options, Traits, Warm
 from quadsense.query.query import STARTS, Query, nearest_name
 from quadsense.result.result import Result

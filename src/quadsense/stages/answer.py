@@ -17,8 +17,8 @@ from quadsense.arrays import Vector, like, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
-from quadsense.measurements.base import QUICK_RANK_FLOPS
 from quadsense.measurements.frame import condition_outside
+from quadsense.measurements.unit import QUICK_RANK_FLOPS
 from quadsense.methods.traits import GapOptions
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.infeasible import Conflict, best_error_bound, check_infeasible, user_dual
