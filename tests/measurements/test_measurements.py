@@ -131,7 +131,7 @@ def test_either_triangle_of_k_is_that_of_k(is_complex, blocked, rng, monkeypatch
 
 
 def test_blocks_do_not_change_the_products(rng, monkeypatch):
-    from quadsense.measurements import probes, sensing
+    from quadsense.measurements import formed, probes
 
     U = gaussian_rows(rng, 23, 6, True)
     y, A = rng.standard_normal(23), hermitian(rng, 6, True)
@@ -139,8 +139,9 @@ def test_blocks_do_not_change_the_products(rng, monkeypatch):
     expected = [whole.forward(A), whole.adjoint(y), whole.gram_times(y), whole.squared_columns(y)]
     triangles = [np.triu(whole.gram_triangle(single)) for single in (False, True)]
     monkeypatch.setattr(probes, "BLOCK_ELEMENTS", 30)
-    monkeypatch.setattr(sensing, "BLOCK_ELEMENTS", 30)
-    monkeypatch.setattr(sensing, "NARROW", 1)
+    monkeypatch.setattr(probes.RowFacts, "block_elements", 30)
+    monkeypatch.setattr(formed, "BLOCK_ELEMENTS", 30)
+    monkeypatch.setattr(formed, "NARROW", 1)
     rows = quadsense.Measurements(U, np.ones(23)).unit_rows
     np.testing.assert_allclose(np.triu(rows.gram_triangle()), triangles[0], atol=1e-13)
     np.testing.assert_allclose(np.triu(rows.gram_triangle(single=True)), triangles[1], atol=1e-5)
@@ -197,7 +198,7 @@ def test_duplicate_rows_lower_the_rank(rng):
 def test_rank_is_left_alone_where_it_takes_longer_than_the_solve(monkeypatch):
     from quadsense.stages import answer
 
-    monkeypatch.setattr(answer, "_rank_flops", lambda request, status: 0.0)
+    monkeypatch.setattr(answer, "_rank_flops", lambda *_: 0.0)
     p = quadsense.datasets.gaussian(n=10, m=20, seed=0)
     result = quadsense.solve(p.U, p.b, delta=0.1, method="gd")
     assert "At least 35 of 55 directions" in result.message

@@ -17,8 +17,9 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
 from quadsense.core.records import cached_property
+from quadsense.measurements.formed import FEATURE_ROWS, Weigh
 from quadsense.measurements.probes import BLOCK_ELEMENTS
-from quadsense.measurements.sensing import FEATURE_ROWS, Sensing, Visit, Weigh
+from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import is_sparse
 from quadsense.system.watch import look
 
@@ -329,11 +330,11 @@ class Mixed(Sensing):
         """``F(A)``: (n, n) to (p,)."""
         return self.mixed(self._raw.forward(A))
 
-    def visited(self, A: Array, visit: Visit) -> Array:
-        """``F(A)``, and nothing to take: which rows a sum is of may be anywhere."""
-        values = self.forward(A)
-        visit(slice(0, self.m), values, None)
-        return values
+    def in_blocks(
+        self, width: int | None = None, sums: bool = True
+    ) -> Iterator[tuple[slice, Sensing]]:
+        """All measurements at once: which rows a sum is of may be anywhere."""
+        yield slice(0, self.m), self
 
     def adjoint(self, y: Array) -> Array:
         """``F*(y) = sum_k (W^T y)_k v_k v_k*``: (p,) to (n, n)."""
@@ -490,10 +491,6 @@ class Mixed(Sensing):
         self._no_rows()
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """Not of sums."""
-        self._no_rows()
-
-    def sums(self, C: Array) -> Array:
         """Not of sums."""
         self._no_rows()
 

@@ -15,15 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, compact, placed, to_numpy
-from quadsense.core import packed, products
+from quadsense.core import packed
 from quadsense.core.cholesky import squared_moduli
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray, on_device, put, tensor_of, waits
+from quadsense.device import DeviceArray, on_device, put, waits
+from quadsense.measurements import formed
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.derived import dense_blocks, same_rows, squared_columns, squares
+from quadsense.measurements.formed import Weigh
 from quadsense.measurements.parted import Parted
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Form, Portable, Probes
+from quadsense.measurements.probes import Form, Portable, Probes
 from quadsense.measurements.stack import Stack
 from quadsense.measurements.views import (
     Chosen,
@@ -36,16 +38,6 @@ from quadsense.measurements.views import (
     only,
 )
 from quadsense.system.memory import Scratch
-from quadsense.system.watch import BLOCK_FLOPS, look
-
-NARROW = 64
-"""Columns that a block has at least."""
-
-FEATURE_ROWS = 1024
-"""Rows whose features are formed together: they and their products stay in cache."""
-
-DEVICE_ENTRIES = 2**26
-"""Entries of features formed together on a device: half a gigabyte."""
 
 SPANS = 32
 """In which some rows are taken from everywhere, so that they are like all in whatever order."""
@@ -55,15 +47,6 @@ CLEAR_PIVOT = 0.1
 
 SINGLE_NORMS = 1e9
 """Norms, and their inverses, up to which rows in single precision are used as they are."""
-
-
-Weigh = Callable[[slice, Array], Array]
-"""``weigh(rows, p)`` takes a slice of rows and their images, (k, rows), which it may change; it
-returns an array of their shape."""
-
-Visit = Callable[[slice, Array, Callable[[Array], Array] | None], None]
-"""``visit(rows, values, take)``: what a slice of rows reads, and a way to have some of these rows,
-by their numbers within the slice; None where there are no single rows."""
 
 
 class Sensing(Portable):
@@ -252,14 +235,10 @@ class Sensing(Portable):
 
     def same_as(self, other: Sensing) -> bool:
         """Whether these are the same rows, seen alike."""
-        mine, theirs = self.kind, other.kind
-        if isinstance(theirs, Parted):
-            mine, theirs = theirs, mine
         return (
-            (type(mine) is type(theirs) or isinstance(mine, Parted))
-            and self.conjugate == other.conjugate
+            self.conjugate == other.conjugate
             and bool(np.array_equal(to_numpy(self.norms), to_numpy(other.norms)))
-            and same_rows(mine, theirs)
+            and same_rows(self.kind, other.kind)
         )
 
     # --- other views of the same rows --------------------------------------------------------
@@ -423,24 +402,6 @@ class Sensing(Portable):
         for part, rows in dense_blocks(self.kind):
             yield part, self._seen(rows, None if self.factors is None else self.factors[part])
 
-    def _groups(self, size: int) -> Iterator[tuple[int, Array]]:
-        """Groups of dense rows ``v_i``, at most that many each, each with the number of its first.
-
-        Rows that are not at hand are read in turn, whatever they are read by, so that each is read
-        once; the groups are the same.
-        """
-        if self.kind.at_hand:
-            for first in range(0, self.m, size):
-                yield first, self.block(first, min(first + size, self.m))
-            return
-        first, rest = 0, None
-        for part, rows in self.blocks():
-            rows = rows if rest is None else self.xp.concat([rest, rows])
-            while len(rows) >= size or (part.stop == self.m and len(rows)):
-                yield first, rows[:size]
-                first, rows = first + size, rows[size:]
-            rest = rows
-
     def block(self, first: int, last: int) -> Array:
         """Dense rows ``v_i`` from `first` to `last`: (last - first, n)."""
         factors = None if self.factors is None else self.factors[first:last]
@@ -515,15 +476,6 @@ class Sensing(Portable):
         """A vector, (m,), times the squares of the factors."""
         return y if self.factors is None else y * (self.factors * self.factors)
 
-    def visited(self, A: Array, visit: Visit) -> Array:
-        """``F(A)`` while `visit` takes rows ``v_i``, in one pass where the kind can."""
-        A, found = self._meant(self._cast(A)), []
-        for part, rows in self.kind.in_blocks():
-            F = self._seen_by(rows, part)
-            found.append(F._weighed(rows.forward(A)))
-            visit(part, found[-1], F.take_unit)
-        return found[0] if len(found) == 1 else self.xp.concat(found)
-
     def spread(self, count: int) -> npt.NDArray[np.intp]:
         """Return about `count` of the rows, in evenly spaced spans: cheap to read anywhere."""
         if count >= self.m:
@@ -562,51 +514,14 @@ class Sensing(Portable):
 
     def images(self, Y: Array) -> Array:
         """``P`` with columns ``v_i* Y^T``: (k, n) to (k, m), each row in one piece, writable."""
-        return self._pass(Y, None)[0]
+        return formed.one_pass(self, Y, None)[0]
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """``P`` with columns ``v_i* Y^T`` and ``sum_i weigh(P)_i v_i``, in one pass if possible.
-
-        Parameters
-        ----------
-        Y : array of shape (k, n)
-        weigh : callable
-            See `Weigh`.
-
-        Returns
-        -------
-        P : array of shape (k, m)
-        total : array of shape (k, n)
-        """
-        return self._pass(Y, weigh)
-
-    def sums(self, C: Array) -> Array:
-        """``sum_i C_ki v_i``: (k, m) to (k, n)."""
-        return self.combine(C.T).T
-
-    def _pass(self, Y: Array, weigh: Weigh | None) -> tuple[Array, Any]:
-        """``P``, and the sum where something is weighed."""
-        X, found, total, P = self._cast(Y.T), [], None, None
-        for part, rows in self.in_blocks(len(Y)):
-            image = rows.times(X).T
-            whole = rows is self or rows.m == self.m
-            if P is None and not whole and isinstance(image, np.ndarray):
-                P = self._empty((len(Y), self.m), image.dtype)
-            if P is None:
-                p = writable(image, Y)
-                found.append(p)
-            else:
-                p = P[:, part]
-                p[...] = image
-            if weigh is not None:
-                sums = rows.combine(weigh(part, p).T)
-                total = sums if total is None else total + sums
-        if P is None:
-            P = found[0] if len(found) == 1 else self.xp.concat(found, axis=1)
-        return P, None if total is None else total.T
+        """The same and ``sum_i weigh(P)_i v_i``, in one pass where possible: see `formed`."""
+        return formed.one_pass(self, Y, weigh)
 
     @cached_property
-    def _empty(self) -> Callable[..., Any]:
+    def empty(self) -> Callable[..., Any]:
         """What makes arrays of any contents: used again by kinds that cost by the column."""
         return Scratch().empty if self.kind.by_column else np.empty
 
@@ -644,32 +559,6 @@ class Sensing(Portable):
         factors = self.factors * self.factors
         return square * factors[rows][:, None] * factors[columns][None, :]
 
-    def gram_triangle(self, single: bool = False, lower: bool = False) -> npt.NDArray[Any]:
-        """K in Fortran order, in single or double precision; its upper (lower) triangle counts."""
-        kind: Any = self.kind
-        if not is_dense(kind):
-            whole = slice(0, self.m)
-            blocks = [self.gram_block(part, whole) for part in self.slices(self.m)]
-            if self.xp is not np:
-                blocks = [to_numpy(block) for block in blocks]
-            return np.concatenate(blocks).astype(np.float32 if single else np.float64).T
-        dtype = np.dtype(np.complex64 if self.is_complex else np.float32)
-        dtype, inner = dtype if single else np.dtype(kind.dtype), None
-        # A copy of U is no larger than K where n <= m; else columns at a time.
-        width = self.n if self.n <= self.m else max(NARROW, BLOCK_ELEMENTS // self.m)
-        for first in range(0, self.n, width):
-            block = kind.some_columns(slice(first, first + width))
-            if self.factors is not None:
-                block = block * self.factors[:, None]
-            block = np.ascontiguousarray(block, dtype=dtype)
-            if width >= self.n:
-                return products.gram(block, lower)
-            look()
-            product = block @ block.conj().T
-            inner = product if inner is None else np.add(inner, product, out=inner)
-        assert inner is not None
-        return np.asarray((np.abs(inner) ** 2 if self.is_complex else inner * inner).T)
-
     def gram(self) -> npt.NDArray[Any]:
         """K whole, (m, m)."""
         if self.waits or (is_dense(self.kind) and self.n <= self.m):
@@ -677,27 +566,13 @@ class Sensing(Portable):
         triangle = self.gram_triangle()
         return np.maximum(triangle, triangle.T, order="C")  # zero on one side, or the same
 
-    def gram_times(self, Y: Array) -> Array:
-        """``K @ Y`` with K never held whole: (m,) or (m, k) to the same.
+    def gram_triangle(self, single: bool = False, lower: bool = False) -> npt.NDArray[Any]:
+        """K in Fortran order, in single or double precision; its upper (lower) triangle counts."""
+        return formed.gram_triangle(self, single, lower)
 
-        Only the upper half of K is computed (K is symmetric): about m^2 n flops.
-        """
-        xp = self.xp
-        columns = Y if Y.ndim == 2 else Y[:, None]
-        size = max(1, min(BLOCK_ELEMENTS // max(self.m, 1), max(64, -(-self.m // 8))))
-        size = min(size, max(64, int(BLOCK_FLOPS / (2.0 * max(self.m * self.n, 1)))))
-        below = xp.zeros_like(columns)
-        parts = []
-        for begin in range(0, self.m, size):
-            here = slice(begin, min(begin + size, self.m))
-            look()
-            K = self.gram_block(here, slice(begin, self.m))
-            parts.append(below[here, :] + K @ columns[begin:, :])
-            rest = K[:, here.stop - begin :].T @ columns[here, :]
-            head = below[: here.stop, :]
-            below = xp.concat([head, below[here.stop :, :] + rest], axis=0)
-        product = xp.concat(parts, axis=0)
-        return product if Y.ndim == 2 else product[:, 0]
+    def gram_times(self, Y: Array) -> Array:
+        """``K @ Y`` with K never held whole: (m,) or (m, k) to the same."""
+        return formed.gram_times(self, Y)
 
     def gram_part(self, s: Array, index: Array) -> Array:
         """``K @ s`` for an s that is zero outside `index`, from products with those rows."""
@@ -714,39 +589,10 @@ class Sensing(Portable):
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
-        if (
-            isinstance(self.kind, OnNumpy)
-            and (work := self.kind.kind.held_as("device")) is not None
-        ):
-            twin = Sensing(work, self.conjugate, work.own_vector(self.inverse))
-            held = None if weights is None else work.own_vector(to_numpy(weights))
-            return np.asarray(twin.normal(held, dtype), order="F")
-        plain = (lambda values: values) if self.xp is np else to_numpy
-        factors = None if weights is None else np.sqrt(np.sqrt(plain(weights)))
-        kind: Any = self.kind
-        if is_in_parts(kind):
-            scales = self.inverse if factors is None else self.inverse * factors
-            return kind.normal(scales, self.conjugate, dtype)
-        size = max(1, DEVICE_ENTRIES // self.unknowns) if self.waits else FEATURE_ROWS
-        if 0 < self.m <= size and self.kind.at_hand:  # all at once
-            rows = plain(self.block(0, self.m))
-            rows = rows if factors is None else rows * factors[:, None]
-            return packed.normal_matrix((rows,), self.unknowns, dtype)
-
-        def parts() -> Iterator[Array]:
-            for first, rows in self._groups(size):
-                rows = plain(rows)
-                yield rows if factors is None else rows * factors[first : first + len(rows), None]
-
-        return packed.normal_matrix(parts(), self.unknowns, dtype)
-
-
-def writable(image: Array, given: Array) -> Array:
-    """Images of a factor, (k, rows), with each row in one piece, to be written to."""
-    if isinstance(image, np.ndarray):
-        image = np.require(image, requirements=("C", "W"))
-        return image.copy() if np.may_share_memory(image, given) else image
-    tensor = tensor_of(image)
-    if tensor is not None:
-        return DeviceArray(tensor.contiguous())
-    return image.contiguous() if hasattr(image, "contiguous") else image
+        kind = self.kind.kind if isinstance(self.kind, OnNumpy) else self.kind
+        work = kind.held_as("device") if kind is not self.kind else None
+        if work is None:
+            return formed.normal(self, weights, dtype)
+        twin = Sensing(work, self.conjugate, work.own_vector(self.inverse))
+        held = None if weights is None else work.own_vector(to_numpy(weights))
+        return np.asarray(twin.normal(held, dtype), order="F")

@@ -169,7 +169,7 @@ def _evaluate_sums(problem: LowRankProgram, F: Sensing, Y: Matrix, theta: float)
     z: Vector = F.mixed(inner(P, P, signs)) - problem.b
     excess = problem.excess(z, theta)
     pulled = problem.weight * excess
-    gradient = 2.0 * F.raw.sums(P * F.unmixed(pulled))
+    gradient = 2.0 * F.raw.combine((P * F.unmixed(pulled)).T).T
     if signs is not None:
         gradient = gradient * signs[:, None]
     value = 0.5 * float(np.dot(pulled, excess))
@@ -192,7 +192,7 @@ def project(F: Sensing, D: Matrix) -> Matrix:
 
 def back_project(F: Sensing, C: Matrix) -> Matrix:
     """Return ``sum_i C[k, i] u_i``, (k, n): the adjoint of `project`."""
-    return F.raw.sums(C)
+    return F.raw.combine(C.T).T
 
 
 def weighted_rows_product(F: Sensing, scale: npt.NDArray[Any], V: Matrix) -> Matrix:

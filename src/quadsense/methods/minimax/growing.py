@@ -260,13 +260,13 @@ def _pass_over(
     b, delta, sides, F = problem.b, problem.delta, problem.sides, problem.F
     found = Worst(MORE * _unit(F), level, known, draw)
 
-    def visit(part: slice, values: Vector, take: Any) -> None:
+    residuals = []
+    for part, rows in F.in_blocks():
         look()
-        z = (values - b[part]) / delta[part]
-        found.see(part, leaning(sides[:, part], z), take)
-
-    values = F.visited(x, visit)
-    return (values - b) / delta, found
+        residuals.append((rows.forward(x) - b[part]) / delta[part])
+        take = rows.take_unit if rows.rank_one else None
+        found.see(part, leaning(sides[:, part], residuals[-1]), take)
+    return np.concatenate(residuals), found
 
 
 def _kept(problem: GrowingProgram, index: Index, z: Vector, coming: int) -> Index:
