@@ -19,12 +19,11 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.frame import shown_outside
-from quadsense.methods import COLD, METHODS, Problem, Warm
+from quadsense.methods import COLD, METHODS, Warm
 from quadsense.methods.steps import own
 from quadsense.preferences import (
     TERMS,
     Preference,
-    make_question,
     with_set_aside,
     without_far_ends,
 )
@@ -50,6 +49,7 @@ from quadsense.stages.runs import (
     NONE,
     Answer,
     Request,
+    asking_for,
     found_in,
     in_turn,
     is_lost,
@@ -162,7 +162,7 @@ def run_plan(request: Request) -> Answer:
     able, others = _by_objective(request)
     answer: Answer | None = None
     for preference in request.preferences if able else ():
-        asking = changed(request, problem=_asking(request, preference))
+        asking = changed(request, problem=asking_for(request, preference))
         answer = _known(asking, preference)
         if answer is not None:
             return answer
@@ -192,7 +192,7 @@ def answer_question(request: Request) -> Answer:
     """Ask for the A that is preferred, and for nothing in its place."""
     preference = request.preferences[0]
     able, _ = _by_objective(request)
-    asking = changed(request, problem=_asking(request, preference))
+    asking = changed(request, problem=asking_for(request, preference))
     return changed(in_turn(asking, able), preference=preference, asked=True)
 
 
@@ -206,7 +206,7 @@ def _preferred(request: Request, preference: Preference, methods: tuple[str, ...
     """
     data = request.data
     rows = _rows_of_no_weight(data, preference)
-    problem = _asking(request, preference, rows) if rows.size else request.problem
+    problem = asking_for(request, preference, rows) if rows.size else request.problem
     assert problem.question is not None
     question, far = without_far_ends(problem.question)
     loose = far.copy()
@@ -350,24 +350,12 @@ def _by_objective(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(able), tuple(others)
 
 
-def _asking(request: Request, preference: Preference, set_aside: Any = NONE) -> Problem:
-    """The problem with its question, on the unit rows."""
-    data = request.data
-    if set_aside.size:
-        data = data.set_aside(set_aside)
-        preference = with_set_aside(preference, set_aside)
-    low = METHODS.traits(request.plan.methods[-1]).cones == {"rank"}  # which knows no bounds
-    question = make_question(data, preference, unit=True, relative=low)
-    # Methods that go by a question measure what A misses by the intervals as they are given.
-    return changed(request.problem, question=question, error_unit=1.0)
-
-
 def preferred_among(request: Request, answer: Answer) -> Answer:
     """The wanted A of those that fit where some measurements are set aside, if that is found."""
     able, _ = _by_objective(request)
     rows = answer.set_aside
     for preference in request.preferences if able else ():
-        asking = changed(request, problem=_asking(request, preference, rows))
+        asking = changed(request, problem=asking_for(request, preference, rows))
         for name in able:
             found = run_method(asking, name, rows, answer.outcome.warm)
             if found.outcome.status is Status.MET and _all_missed(request, found, rows):

@@ -20,7 +20,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.steps import nothing, own
-from quadsense.preferences import Preference
+from quadsense.preferences import Preference, make_question, with_set_aside
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
 from quadsense.query.plan import Decision, Plan
@@ -331,3 +331,15 @@ def _found_by(problem: Problem, gram: Any, watch: Watch, matrix: SensedMatrix) -
 def found_in(matrix: SensedMatrix, problem: Problem) -> Enclosure:
     """Values recomputed from the data, by the very function that `verify` uses."""
     return enclosure(matrix, problem.rows, reference(problem))
+
+
+def asking_for(request: Request, preference: Preference, set_aside: Any = NONE) -> Problem:
+    """The problem with its question, on the unit rows."""
+    data = request.data
+    if set_aside.size:
+        data = data.set_aside(set_aside)
+        preference = with_set_aside(preference, set_aside)
+    low = METHODS.traits(request.plan.methods[-1]).cones == {"rank"}  # which knows no bounds
+    question = make_question(data, preference, unit=True, relative=low)
+    # Methods that go by a question measure what A misses by the intervals as they are given.
+    return changed(request.problem, question=question, error_unit=1.0)

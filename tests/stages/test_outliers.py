@@ -1,0 +1,42 @@
+"""Planted outliers, over the cone too: as many as were planted are enough."""
+
+import numpy as np
+import pytest
+
+import quadsense
+
+
+def planted(seed):
+    """Return probes, readings, their tolerance, whether A is semidefinite, and the count."""
+    rng = np.random.default_rng([11, seed])
+    n, m, psd, k = int(rng.integers(10, 21)), 200, bool(seed % 2), 1 + seed % 5
+    U = rng.standard_normal((m, n))
+    X = rng.standard_normal((n, int(rng.integers(1, n + 1))))
+    Y = rng.standard_normal((n, n)) if not psd else X
+    A = X @ X.T if psd else Y + Y.T
+    b = np.einsum("ij,jk,ik->i", U, A, U)
+    size = float(np.std(b))
+    delta = 0.02 * size
+    b = b + rng.uniform(-delta, delta, m)
+    wrong = rng.choice(m, k, replace=False)
+    b[wrong] += rng.choice([-1, 1], k) * rng.uniform(0.3, 2.0, k) * size
+    return U, b, delta, psd, k
+
+
+def is_found(seed):
+    U, b, delta, psd, k = planted(seed)
+    result = quadsense.solve(U, b, delta=delta, psd=psd, allow_violations=k, time_limit=10.0)
+    kept = np.setdiff1d(np.arange(200), result.set_aside)
+    off = np.abs(np.einsum("ij,jk,ik->i", U, result.A, U) - b)[kept]
+    return result.met and result.set_aside.size <= k and bool(np.all(off <= delta * (1 + 1e-9)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [49, 53, 153, 193])
+def test_outliers_are_found_over_the_cone_with_few_readings(seed):
+    assert is_found(seed)
+
+
+@pytest.mark.deep
+def test_nearly_all_of_two_hundred_plantings_are_found():
+    assert sum(map(is_found, range(200))) >= 196
