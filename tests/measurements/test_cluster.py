@@ -11,7 +11,7 @@ from kinds import strips
 
 import quadsense
 from quadsense import Measurements, Status, solve
-from quadsense.measurements import cluster, crew, shards
+from quadsense.measurements import cluster, shards
 from quadsense.measurements.cluster import InChunks, OnCluster
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted, apply
@@ -208,7 +208,7 @@ def test_a_file_that_is_changed_or_gone_is_named(client, rng, tmp_path):
 def _lose(kind):
     """As after `Client.restart`, or a scheduler that came back with nothing."""
     futures = [*kind._rows, *kind._facts]
-    kind.crew.client.cancel(futures)
+    kind.workers.client.cancel(futures)
     while {each.status for each in futures} != {"cancelled"}:
         time.sleep(0.01)
 
@@ -235,7 +235,7 @@ def test_a_worker_that_comes_later_gets_its_parts_and_changes_no_bit(rng, tmp_pa
         last, counts = time.monotonic() + 30.0, []
         while min(counts, default=0) < 9 and time.monotonic() < last:
             assert np.array_equal(kind.adjoint(y), one)
-            where, threads = kind.crew.holders(kind._rows)
+            where, threads = kind.workers.holders(kind._rows)
             counts = [sum(each in have for have in where) for each in threads]
         assert len(counts) == 2 and min(counts) >= 9
         assert np.array_equal(kind.adjoint(y), one)
@@ -260,13 +260,13 @@ def test_work_that_takes_workers_down_is_handed_out_again_but_not_for_ever(clien
         asked.append(1)
         return client.submit(_dying, len(asked) <= times, pure=False)
 
-    assert crew.Crew(client).results(lambda: ask(2)) == "done" and len(asked) == 3
+    assert cluster.Workers(client).results(lambda: ask(2)) == "done" and len(asked) == 3
     asked.clear()
     with pytest.raises(ConnectionError, match="every worker that was given this work was lost"):
-        crew.Crew(client).results(lambda: ask(100))
-    assert len(asked) == crew.ATTEMPTS
+        cluster.Workers(client).results(lambda: ask(100))
+    assert len(asked) == cluster.ATTEMPTS
     with pytest.raises(ZeroDivisionError):
-        crew.Crew(client).results(lambda: client.submit(lambda: 1 // 0, pure=False))
+        cluster.Workers(client).results(lambda: client.submit(lambda: 1 // 0, pure=False))
 
 
 def _dying(dies):
@@ -278,7 +278,7 @@ def _dying(dies):
 
 
 def test_without_a_worker_it_says_so_and_waits(rng, tmp_path, monkeypatch):
-    monkeypatch.setattr(crew, "QUIET", 0.2)
+    monkeypatch.setattr(cluster, "QUIET", 0.2)
     held = bundled(in_file(tmp_path, rng.standard_normal((24, 3)), 8))
     with workers.cluster(0) as client:
         with warnings.catch_warnings(record=True) as said:

@@ -28,12 +28,12 @@ from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import Gram, Rank, find_rank
 from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.readings import Readings, interpreted
+from quadsense.measurements.readings import GivenReadings, interpreted
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.storage import StoredMeasurements
 from quadsense.measurements.unit import (
     LARGEST_RANK_PROBLEM,
-    Facts,
+    ProbeFacts,
     UnitReadings,
     facts_of,
     is_orthonormal,
@@ -162,7 +162,7 @@ class Measurements(StoredMeasurements):
         if bounds is not None and (delta is not None or rtol != 0.0):
             raise ValueError("bounds replaces delta and rtol: give either, not both")
         b, delta, rtol, bounds, weights, self.missing = interpreted(
-            rows.m, of, Readings(b, delta, rtol, bounds, weights), frame,
+            rows.m, of, GivenReadings(b, delta, rtol, bounds, weights), frame,
             sigma=sigma, shots=shots, confidence=confidence, missing=missing,
         )  # fmt: skip
         readings = None if b is None else checked_vector("b", b, rows.m, of=of)
@@ -548,7 +548,7 @@ class Measurements(StoredMeasurements):
         return is_orthonormal(self.unit_rows)
 
     @cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> ProbeFacts:
         """Orthonormality, coherence, rank: what is known of the probes."""
         return facts_of(self.unit_rows, self.orthonormal, self.rank, self.gram)
 

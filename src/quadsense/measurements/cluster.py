@@ -39,7 +39,7 @@ POLL = 0.1
 """Seconds between two looks at limits and signals."""
 
 QUIET = 10.0
-"""Seconds after which somebody who waits is told that there is no worker."""
+"""Seconds of waiting after which a warning says that there is no worker."""
 
 ATTEMPTS = 4
 """How often work is handed out that takes its workers down with it: each time Dask itself tries
@@ -52,7 +52,7 @@ class Lost(Exception):
     """What was asked for is no more: to be asked for again."""
 
 
-class Crew:
+class Workers:
     """The workers that a client has.
 
     Parameters
@@ -297,7 +297,7 @@ class OnCluster(Parted):
     storage = "dask"
 
     def __init__(self, client: Any, shards: Shards) -> None:
-        self.crew, self.shards = Crew(client), shards
+        self.workers, self.shards = Workers(client), shards
         self._rows: list[Any] = [None] * len(shards)  # futures
         self._facts: list[Any] = [None] * len(shards)  # likewise, once they are known
         self._attempt = 0
@@ -325,17 +325,17 @@ class OnCluster(Parted):
 
     def _hold(self) -> None:
         """Have every part loaded, or being so, that is not lost for good."""
-        there = self.crew.held(self._rows)
+        there = self.workers.held(self._rows)
         wanted = [part for part, held in enumerate(there) if not held]
         if wanted:
             for part in wanted:  # before others of the same name are asked for
                 self._rows[part] = self._facts[part] = None
-            futures = self.shards.submit(self.crew.client, wanted, self._attempt)
+            futures = self.shards.submit(self.workers.client, wanted, self._attempt)
             for part, future in zip(wanted, futures, strict=True):
                 self._rows[part] = future
             self._attempt += 1
         if self._held_norms is not None:
-            there = self.crew.held(self._facts)
+            there = self.workers.held(self._facts)
             lacking = [part for part, held in enumerate(there) if not held]
             for part, future in zip(lacking, self._surveyed(lacking), strict=True):
                 self._facts[part] = future
@@ -344,7 +344,7 @@ class OnCluster(Parted):
         """Futures of norms and exponents."""
         if not parts:
             return []
-        client, name = self.crew.client, f"quadsense_survey-{uuid.uuid4().hex}"
+        client, name = self.workers.client, f"quadsense_survey-{uuid.uuid4().hex}"
         keys = [f"{name}-{part}" for part in parts]
         rows = [self._rows[part] for part in parts]
         return list(client.map(surveyed, rows, dtype=self.dtype.str, key=keys))
@@ -358,13 +358,13 @@ class OnCluster(Parted):
             return self._facts
 
         self._passes[0] += 1
-        return self.crew.results(ask)
+        return self.workers.results(ask)
 
     # --- every part ----------------------------------------------------------------------------
 
     def _shares(self, parts: Sequence[int]) -> list[list[int]]:
         """Parts, those together that one thread of a worker has to do."""
-        holders, threads = self.crew.holders(self._rows)
+        holders, threads = self.workers.holders(self._rows)
         self._moving = [
             (worker, future)
             for worker, future in self._moving
@@ -379,7 +379,7 @@ class OnCluster(Parted):
         """Return a future that is done when a worker has a part, without waiting for it."""
         held = self._rows[part], self._facts[part]
         key = f"quadsense_move-{uuid.uuid4().hex}"
-        return self.crew.client.submit(nothing, *held, workers=[worker], key=key)
+        return self.workers.client.submit(nothing, *held, workers=[worker], key=key)
 
     def _tasks(
         self,
@@ -433,7 +433,7 @@ class OnCluster(Parted):
 
         # Shares of vectors go with their tasks, by design.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
-            return self.crew.client.compute(tasks, optimize_graph=False)
+            return self.workers.client.compute(tasks, optimize_graph=False)
 
     def each(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> list[Any]:
         """What `work` makes of every part."""
@@ -456,7 +456,7 @@ class OnCluster(Parted):
             shares[:] = self._shares(parts)
             return self._ask(self._tasks(work, shared, split, shares, places))
 
-        results = self.crew.results(ask)
+        results = self.workers.results(ask)
         found: list[Any] = [None] * len(parts)
         for share, values in zip(shares, results, strict=True):
             for part, value in zip(share, values, strict=True):
@@ -488,7 +488,7 @@ class OnCluster(Parted):
             return self._ask(tasks[0])
 
         self._passes[0] += 1
-        (found,) = self.crew.results(ask).values()
+        (found,) = self.workers.results(ask).values()
         # What came from a worker in this process, or over the wire, may be read only.
         return np.require(found, requirements="W")
 

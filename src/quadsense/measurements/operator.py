@@ -1,4 +1,4 @@
-"""Probes known by somebody else's functions: `quadsense.probes.operator`, SciPy's LinearOperator.
+"""Probes known by functions of the user's: `quadsense.probes.operator`, SciPy's LinearOperator.
 
 An operator U means what the array would: ``U @ x`` is ``sum_j u_ij x_j``, without a conjugate. A
 kind of probes has ``u_i* x``, ``conj(U @ conj(x))``, and ``sum_i u_i y_i``, which by the adjoint

@@ -14,7 +14,7 @@ from quadsense.measurements.validate import checked_bounds, checked_tolerance, c
 from quadsense.typing import MissingName, is_number
 
 
-class Readings(NamedTuple):
+class GivenReadings(NamedTuple):
     """Readings and their tolerances in the terms of `Measurements`.
 
     Attributes
@@ -37,14 +37,14 @@ class Readings(NamedTuple):
 def interpreted(
     m: int,
     of: str,
-    given: Readings,
+    given: GivenReadings,
     frame: tuple[int, ...] | None = None,
     *,
     sigma: Any = None,
     shots: Any = None,
     confidence: Any = 0.95,
     missing: Any = "raise",
-) -> Readings:
+) -> GivenReadings:
     """Return readings with the tolerance that follows from shots or sigma, and missing rows.
 
     Parameters
@@ -53,7 +53,7 @@ def interpreted(
         How many there must be.
     of : str
         What has a row for each: "U" or "mix".
-    given : Readings
+    given : GivenReadings
         As the user gave them.
     frame : tuple of int, optional
         Shape of one image, where readings may come as a stack of images.
@@ -78,13 +78,13 @@ def interpreted(
     return given if absent is None else _without(m, of, given, absent)
 
 
-def _flat(given: Readings, m: int, frame: tuple[int, ...]) -> Readings:
+def _flat(given: GivenReadings, m: int, frame: tuple[int, ...]) -> GivenReadings:
     """Return the same with stacks of images as vectors."""
     b, delta, rtol, bounds, weights, missing = given
     if isinstance(bounds, tuple | list):
         bounds = tuple(_flattened(end, m, frame) for end in bounds)
     b, delta, weights = (_flattened(each, m, frame) for each in (b, delta, weights))
-    return Readings(b, delta, rtol, bounds, weights, missing)
+    return GivenReadings(b, delta, rtol, bounds, weights, missing)
 
 
 def _flattened(values: Any, m: int, frame: tuple[int, ...]) -> Any:
@@ -95,7 +95,7 @@ def _flattened(values: Any, m: int, frame: tuple[int, ...]) -> Any:
     return values.reshape(-1)
 
 
-def _check_one_way(given: Readings, sigma: Any, shots: Any) -> None:
+def _check_one_way(given: GivenReadings, sigma: Any, shots: Any) -> None:
     """Raise a ValueError where tolerances are given in two ways, or none of b is there."""
     if sigma is None and shots is None:
         return
@@ -111,7 +111,7 @@ def _check_one_way(given: Readings, sigma: Any, shots: Any) -> None:
         raise ValueError(f"{names[0]} is about readings: give b")
 
 
-def _absent(m: int, of: str, given: Readings, missing: str) -> npt.NDArray[np.bool_] | None:
+def _absent(m: int, of: str, given: GivenReadings, missing: str) -> npt.NDArray[np.bool_] | None:
     """Return which rows have no reading, or None; raise a ValueError where that is not expected."""
     if given.b is None:
         return None
@@ -132,7 +132,7 @@ def _absent(m: int, of: str, given: Readings, missing: str) -> npt.NDArray[np.bo
     )
 
 
-def _unasked(m: int, of: str, given: Readings) -> npt.NDArray[np.bool_]:
+def _unasked(m: int, of: str, given: GivenReadings) -> npt.NDArray[np.bool_]:
     """Return which rows have neither an upper nor a lower end."""
     if given.bounds is None:
         return np.zeros(m, dtype=bool)
@@ -140,7 +140,7 @@ def _unasked(m: int, of: str, given: Readings) -> npt.NDArray[np.bool_]:
     return np.asarray(np.isinf(lo) & np.isinf(hi))
 
 
-def _of_counts(m: int, of: str, given: Readings, shots: Any, confidence: Any) -> Readings:
+def _of_counts(m: int, of: str, given: GivenReadings, shots: Any, confidence: Any) -> GivenReadings:
     """Return relative frequencies and their intervals."""
     counts = checked_vector("b", given.b, m, of=of)
     total = checked_vector("shots", shots, m, scalar=True, of=of)
@@ -162,7 +162,7 @@ def _of_counts(m: int, of: str, given: Readings, shots: Any, confidence: Any) ->
     return given._replace(b=counts / total, bounds=(lo, hi))
 
 
-def _without(m: int, of: str, given: Readings, absent: npt.NDArray[np.bool_]) -> Readings:
+def _without(m: int, of: str, given: GivenReadings, absent: npt.NDArray[np.bool_]) -> GivenReadings:
     """Return the readings with the absent ones asked for nothing: no ends, no weight."""
     kept = np.flatnonzero(~absent)
     lo, hi = np.full(m, -np.inf), np.full(m, np.inf)

@@ -34,7 +34,7 @@ MOST_DIGITS = 1e60
 
 
 @dataclass(frozen=True)
-class Facts:
+class ProbeFacts:
     """What is known of the probes.
 
     Where readings are sums of rows (`mix`), read ``F_i = sum_k W_ik u_k u_k*`` of unit norm for
@@ -94,12 +94,12 @@ def is_orthonormal(rows: Sensing) -> bool:
     return float(xp.max(distance)) <= (ORTHONORMAL**2 if mixed else ORTHONORMAL)
 
 
-def facts_of(rows: Sensing, orthonormal: bool, rank: int | None, gram: Any) -> Facts:
+def facts_of(rows: Sensing, orthonormal: bool, rank: int | None, gram: Any) -> ProbeFacts:
     """What is known of rows of unit norm; `gram` is K where it was formed."""
     norms = to_numpy(rows.norms)
     costly = float(rows.m) ** 2 * rows.n > 1e12
     coherence = 0.0 if orthonormal else None if costly else _coherence(rows, gram)
-    return Facts(
+    return ProbeFacts(
         orthonormal=orthonormal,
         unit_norm=bool(np.all(np.abs(norms - 1.0) <= 1e-10)),
         coherence=coherence,

@@ -14,7 +14,6 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import find_rank
-from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.result.facts import Determined
 from quadsense.system.watch import FLOPS, Stop, look
@@ -78,7 +77,7 @@ def _among_all(data: Measurements, kept: npt.NDArray[np.bool_], most: float) -> 
         found = data.find_rank(most)
     else:
         some = rows.only(np.flatnonzero(kept))
-        found = find_rank(some.narrowed() if isinstance(some, Mixed) else some, most=most)
+        found = find_rank(some.narrowed(), most=most)
     if found.rank is not None:
         return Determined(unknowns - found.rank, unknowns, True)
     return _unsettled(unknowns, count, found.flops / FLOPS)
