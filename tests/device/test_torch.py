@@ -355,8 +355,8 @@ def test_steps_that_a_decision_leaves_behind_change_nothing(case, tf32, memory, 
     if case == "repeated":  # nothing is left that K can reach, and readings disagree
         U = np.concatenate([U, U])
         b = np.concatenate([b, b + delta])
-    monkeypatch.setattr(residuals, "_WINDOW", 128 if case == "rounding" else 8)
-    monkeypatch.setattr(residuals, "_RECENT", 10)  # and so more of them
+    monkeypatch.setattr(residuals, "MAX_WINDOW", 128 if case == "rounding" else 8)
+    monkeypatch.setattr(residuals, "RATE_STEPS", 10)  # and so more of them
     method, program = cg_program(ByTorch(tensor(U)), b, share * delta, memory, allow_tf32=tf32)
     ends = []
     for stride in (1, 12):

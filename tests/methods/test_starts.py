@@ -51,7 +51,7 @@ def test_other_starts_with_a_rank_do_no_harm():
 
 
 def test_the_start_of_a_large_order_is_never_formed(monkeypatch):
-    monkeypatch.setattr("quadsense.methods.low_rank.starts._FORMED", 10)
+    monkeypatch.setattr("quadsense.methods.low_rank.starts.MAX_FORMED_ORDER", 10)
     U, A, b = low_rank(30, 500, 3, False)
     result = quadsense.solve(U, b, delta=1e-6, rank=3, start=A, rng=0, prefer="any")
     assert (result.status, result.n_iter) == (Status.MET, 0)

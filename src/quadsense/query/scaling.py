@@ -14,7 +14,7 @@ from quadsense.files.strips import STRIP_BYTES
 from quadsense.measurements.cluster import FEWER, LARGE, MORE
 from quadsense.measurements.shards import part_bytes
 from quadsense.methods import METHODS
-from quadsense.methods.low_rank.traits import READINGS, STEPS
+from quadsense.methods.low_rank.traits import READINGS_PER_STEP, TYPICAL_STEPS
 from quadsense.methods.minimax.traits import PASSES
 from quadsense.methods.traits import Shape
 from quadsense.system.machine import Rates
@@ -278,7 +278,7 @@ class Scaling:
     def sweeps(self, memory: float = math.inf) -> dict[str, float]:
         """Sweeps that a solve is expected to take, by each method whose own work fits."""
         if self.rank is not None:
-            return {"low_rank": STEPS * READINGS / 2.0}
+            return {"low_rank": TYPICAL_STEPS * READINGS_PER_STEP / 2.0}
         if self.psd:
             return {"psd": METHODS.traits("psd").work(self.shape).flops / self.flops}
         found = {"cg": METHODS.traits("cg").work(self.shape).passes}

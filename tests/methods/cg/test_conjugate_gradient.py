@@ -265,7 +265,7 @@ def test_strides_do_not_change_the_iteration(m: int) -> None:
 def test_a_full_window_gives_way_without_losing_the_iterate(
     m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cg, "_WINDOW", 6)
+    monkeypatch.setattr(cg, "MAX_WINDOW", 6)
     U = rows(m, 12)
     b = values(U, sensed(12)) + (0.1 if m > 100 else 0.0) * np.sin(np.arange(m))
     system = cg.prepare(U, b, np.full(m, 1e-9))
@@ -283,7 +283,7 @@ def test_where_single_precision_ends_the_residual_is_that_of_the_iterate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cg, "SINGLE_GAIN", np.inf)
-    monkeypatch.setattr(cg, "_MATRICES", np.inf)
+    monkeypatch.setattr(cg, "MAX_MATRICES_SHARE", np.inf)
     U = rows(200, 30)
     b = values(U, sensed(30))
     system = cg.prepare(U, b, np.full(200, 1e-9))

@@ -320,8 +320,8 @@ def test_the_last_factor_serves_for_the_last_step(complex_rows, seed, monkeypatc
 
     monkeypatch.setattr(fc, "normal_equations", counted)
     counts = []
-    for share in (fc._SURELY, 0.0):
-        monkeypatch.setattr(fc, "_SURELY", share)
+    for share in (fc.MAX_REPEATED_SHARE, 0.0):
+        monkeypatch.setattr(fc, "MAX_REPEATED_SHARE", share)
         for delta in b.max() * np.geomspace(1e-9, 1e-4, 6):
             _, state = fit(U, b, delta, 2)
             reads = np.sum(np.abs(U.conj() @ fc.factor(state)) ** 2, axis=1)

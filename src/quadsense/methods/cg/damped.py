@@ -45,10 +45,10 @@ from quadsense.methods.steps import LENIENT, Stepped, own
 from quadsense.system.memory import MAX_FORMED_BYTES
 from quadsense.vocabulary import Claim, because
 
-AIM = 1e-2
+GAP_SHARE_REACHED = 1e-2
 """Share of the gap that was asked for which is good enough where digits do not allow more."""
 
-CLOSE = 1e-4
+MAX_DISTANCE = 1e-4
 """Relative distance of A from the minimizer, both seen from P, at which to stop. It is bounded by
 the root of the gap over ``alpha ||A - P||_F^2``."""
 
@@ -56,7 +56,7 @@ MAX_FEATURES = 2**21
 """Entries of the sensing map up to which active intervals are found by an active set: a step reads
 all of them once (measured; the other methods take less time for larger problems)."""
 
-INWARDS, ROUNDED, MAX_INWARDS = 1e-9, 1e-13, 1e-3
+INWARD_SHARE, ROUNDING_SHARE, MAX_INWARDS = 1e-9, 1e-13, 1e-3
 """How far bounds are moved inwards there, so that rounding may use as much: in half-widths, in
 units of the reading, and at most in half-widths."""
 
@@ -64,29 +64,29 @@ MIN_PROGRESS = 0.25
 """Reduction of the gap between two evaluations in float64 below which steps in single precision
 have reached their limit, and those in float64 theirs."""
 
-EXPECTED = 40.0
+EXPECTED_STEPS = 40.0
 """Steps that a formed K is to serve."""
 
-READ = 2.0
+ENTRY_FLOPS = 2.0
 """Flops in whose time a step reads an entry of K in single precision (measured)."""
 
-CALLS = 1e6
+FLOPS_PER_STEP = 1e6
 """Flops in whose time the Python calls of a step are made."""
 
-FEWEST = 15.0
+MIN_STEPS = 15.0
 """Steps that a system takes without a preconditioner, at least."""
 
 MAX_DIRECT_SIDE = 100
 """Order up to which a factorization in float64, which leaves one step, takes less time than a
 factorization in single precision and the two or three steps that it leaves (measured)."""
 
-NO_DAMPING = 1e-6
+MAX_RANK_DAMPING = 1e-6
 """Damping, for a unit diagonal, below which the factor shows whether F is of full rank."""
 
-SINGLE = 4
+SINGLE_BYTES = 4
 """Bytes of a number in single precision."""
 
-STRETCH = 300
+MAX_STRETCH_STEPS = 300
 """Steps after which the residual is recomputed at the latest."""
 
 STRIDE_FLOPS = 2e7
@@ -184,9 +184,9 @@ class DampedProgram:
         """Whether K is formed: where some dozens of products cost more without it."""
         if not self.by_rows or self.problem.gram is not None:
             return False
-        if SINGLE * self.F.m**2 > MAX_FORMED_BYTES:
+        if SINGLE_BYTES * self.F.m**2 > MAX_FORMED_BYTES:
             return False
-        return pays_to_form(self.F, EXPECTED, READ, 1.0)
+        return pays_to_form(self.F, EXPECTED_STEPS, ENTRY_FLOPS, 1.0)
 
     @cached_property
     def operator(self) -> NormalOperator:
@@ -208,13 +208,13 @@ class DampedProgram:
     @property
     def step_flops(self) -> float:
         """Work of a step."""
-        product = READ * float(self.F.m) ** 2 if self.explicit else 0.5 * self.product_flops
-        return product + CALLS
+        product = ENTRY_FLOPS * float(self.F.m) ** 2 if self.explicit else 0.5 * self.product_flops
+        return product + FLOPS_PER_STEP
 
     @cached_property
     def is_small(self) -> bool:
         """Whether a factorization costs less than the few steps that any system takes."""
-        return self.problem.gram is None and self.factor_flops <= FEWEST * self.step_flops
+        return self.problem.gram is None and self.factor_flops <= MIN_STEPS * self.step_flops
 
     @cached_property
     def is_direct(self) -> bool:
@@ -244,12 +244,12 @@ class DampedProgram:
     def may_factor(self) -> bool:
         """Whether the system is of a size that is factored."""
         formed = self.by_rows or not self.F.is_sparse
-        return formed and 2 * SINGLE * self.side**2 <= MAX_FORMED_BYTES
+        return formed and 2 * SINGLE_BYTES * self.side**2 <= MAX_FORMED_BYTES
 
     @cached_property
     def factor(self) -> CGFactor:
         """Cholesky factor of the system, in single precision unless `is_direct`."""
-        require_memory("method cg: the factored normal equations", 2 * SINGLE * self.side**2)
+        require_memory("method cg: the factored normal equations", 2 * SINGLE_BYTES * self.side**2)
         if self.by_rows:
             M = self.operator.triangle(single=not self.is_direct)
             if float(self.w.min()) < float(self.w.max()):
@@ -261,7 +261,7 @@ class DampedProgram:
             M = self.F.normal(self.w / self.top**2, dtype)
         add_to_diagonal(M, self.alpha / self.top**2)
         found = factor(M)
-        if self.is_direct and self.whole and self.alpha < NO_DAMPING * self.top**2:
+        if self.is_direct and self.whole and self.alpha < MAX_RANK_DAMPING * self.top**2:
             self.problem.rows.learn_rank(found.upper.diagonal(), self.side)
         return found
 
@@ -408,7 +408,7 @@ def _within(program: DampedProgram, state: DampedState) -> DampedState:
     with np.errstate(invalid="ignore"):
         half = 0.5 * (question.hi - question.lo)
     half = np.where(np.isfinite(half), half, program.problem.ends.unit)
-    inside = np.minimum(INWARDS * half + ROUNDED * np.abs(values), MAX_INWARDS * half)
+    inside = np.minimum(INWARD_SHARE * half + ROUNDING_SHARE * np.abs(values), MAX_INWARDS * half)
     lo, hi = question.lo + inside - values, question.hi - inside - values
     found = nearest_within(G, lo, hi, np.zeros(rows.unknowns), 0.5 * inside)
     if found is None:
@@ -437,7 +437,7 @@ def _squared(program: DampedProgram, x: Array, residual: Array) -> float:
 
 def _goal(program: DampedProgram, x: Array, residual: Array) -> float:
     """Duality gap at which to stop."""
-    return CLOSE**2 * program.alpha * _squared(program, x, residual)
+    return MAX_DISTANCE**2 * program.alpha * _squared(program, x, residual)
 
 
 def _step(program: DampedProgram, state: DampedState) -> DampedState:
@@ -461,7 +461,7 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
         state, x=x, residual=residual, gap=gap, z=None, iteration=state.iteration + 1,
         since=state.since + 1,
     )  # fmt: skip
-    if gap <= 0.25 * _goal(program, x, residual) or state.since >= STRETCH:
+    if gap <= 0.25 * _goal(program, x, residual) or state.since >= MAX_STRETCH_STEPS:
         return _recomputed(program, state)
     ahead = program.precondition(residual, state.factored)
     size = plain if ahead is residual else _inner(residual, ahead)
@@ -515,7 +515,7 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
     )  # fmt: skip
     if done or not stuck:
         return state
-    if gap <= program.gap * AIM * cost:
+    if gap <= program.gap * GAP_SHARE_REACHED * cost:
         return changed(state, done=True)
     if not state.factored and program.may_factor:
         ahead = program.precondition(residual, True)

@@ -24,10 +24,10 @@ from quadsense.methods.steps import (
 from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
 from quadsense.vocabulary import Claim, because
 
-FLOPS = 1e9
+STRIDE_FLOPS = 1e9
 """Float64 operations that a stride may take, some tens of milliseconds of a core."""
 
-DEVICE_FLOPS = 1e11
+DEVICE_STRIDE_FLOPS = 1e11
 """The same on a GPU, some milliseconds of a large one: what is wasted at most where a fit is met by
 the first of the steps, which are looked at only after the last."""
 
@@ -105,7 +105,7 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
     def stride(self, program: CgProgram) -> int:
         """Steps worth a few milliseconds; of a device, too, which is waited for once in them."""
-        worth = DEVICE_FLOPS if works_on_device(program.problem) else FLOPS
+        worth = DEVICE_STRIDE_FLOPS if works_on_device(program.problem) else STRIDE_FLOPS
         return max(1, min(12, int(worth // max(program.system.step_cost(True), 1.0))))
 
     def patience(self, program: CgProgram) -> int:

@@ -30,27 +30,27 @@ from quadsense.methods.steps import LENIENT, Stepped
 from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because
 
-CLOSE = 3e-8
+MAX_GAP = 3e-8
 """Relative gap at which to stop."""
 
-INWARDS, MOST_INWARDS = 0.3, 1e-3
+INWARD_GAP_SHARE, MAX_INWARDS = 0.3, 1e-3
 """How far ends are moved inwards, so that readings may be off by as much: what costs this share of
 that gap, and at most this many half-widths."""
 
-INEXACT, MOST_PRODUCTS = 1e-3, 400
+MAX_STEP_RESIDUAL, MAX_PRODUCTS = 1e-3, 400
 """Residual of a step, relative to that before it, and products at most."""
 
-ROUNDS = 3
+MAX_EXCHANGES = 3
 """Exchanges of all rows at once after the fewest that were wrong: then x moves along a line."""
 
-SHORT, SETTLED = 0.1, 1e-2
+MIN_STEP_LENGTH, MAX_HELD_DISTANCE = 0.1, 1e-2
 """Length of a step, to 1 for Newton's, below which rows enter one at a time; and how far held rows
 may be from their ends then, to how far the one that enters is outside."""
 
-MOST_DROPPED = 4
+MAX_SOLVES = 4
 """Solves of a step, each without the rows that the one before has shown not to be held."""
 
-FLAT = 1e-6
+MIN_CURVATURE = 1e-6
 """Curvature, for a unit diagonal, below which a direction is left: rows that are alike."""
 
 MAX_STEPS = 30
@@ -119,8 +119,8 @@ class NearestProgram(DampedProgram):
             state.x @ (state.values - self.shift), np.abs(state.x) @ self.half
         )
         if not price > 0.0:
-            return MOST_INWARDS
-        return min(MOST_INWARDS, INWARDS * CLOSE * square / (2.0 * price))
+            return MAX_INWARDS
+        return min(MAX_INWARDS, INWARD_GAP_SHARE * MAX_GAP * square / (2.0 * price))
 
 
 class Nearest(ConjugateGradientTraits, Stepped):
@@ -176,7 +176,7 @@ def _step(program: NearestProgram, state: ActiveSetState) -> ActiveSetState:
     share = program.inwards(state)
     inside = np.where(program.lo < program.hi, share * program.half, 0.0)
     lo, hi = program.lo + inside, program.hi - inside
-    if state.rounds <= ROUNDS:
+    if state.rounds <= MAX_EXCHANGES:
         return _exchanged(program, state, lo, hi)
     x, values = state.x, state.values
     beyond = np.maximum(np.maximum(lo - values, values - hi), 0.0)
@@ -184,10 +184,10 @@ def _step(program: NearestProgram, state: ActiveSetState) -> ActiveSetState:
     if state.alone:
         off = np.where(x == 0.0, 0.0, np.abs(np.where(x > 0.0, lo, hi) - values))
         most, left = numbers(np.max(np.where(enters, beyond, 0.0)), np.max(off))
-        enters = enters & (beyond >= most) & (left <= SETTLED * most)
+        enters = enters & (beyond >= most) & (left <= MAX_HELD_DISTANCE * most)
     lower = np.where(x == 0.0, values < lo, x > 0.0)
     held = (x != 0.0) | enters
-    for _ in range(MOST_DROPPED):
+    for _ in range(MAX_SOLVES):
         missing = np.where(held, np.where(lower, lo, hi) - values, 0.0)
         d = _solved(program, 1.0 * held, missing)
         # A row that would lean on an end that is not there cannot be held.
@@ -201,7 +201,7 @@ def _step(program: NearestProgram, state: ActiveSetState) -> ActiveSetState:
     kept = np.ones(program.question.m)
     kept[blocked] = 0.0
     after = program.F.beside(kept) * (x + t * d)
-    alone = t < SHORT
+    alone = t < MIN_STEP_LENGTH
     state = changed(
         state, x=after, values=program.read(after), alone=alone, iteration=state.iteration + 1,
         stalled=t == 0.0 and state.alone,
@@ -226,7 +226,7 @@ def _exchanged(
     fewer = wrong < state.fewest
     leans = np.where(x > 0.0, program.lo, np.where(x < 0.0, program.hi, 0.0))
     rounds = 0 if fewer else state.rounds + 1
-    if rounds > ROUNDS:  # a point with a finite objective
+    if rounds > MAX_EXCHANGES:  # a point with a finite objective
         x = np.where(np.isfinite(leans), x, 0.0)
         values = program.read(x)
     state = changed(
@@ -277,14 +277,14 @@ def _solved(program: NearestProgram, held: Vector, right: Vector) -> Vector:
     """d with ``K d = right`` on the rows that are held, and 0 on the others."""
     d, left, direction = np.zeros_like(right), right, right
     (size,) = numbers(right @ right)
-    enough = INEXACT**2 * size
-    for _ in range(MOST_PRODUCTS):
+    enough = MAX_STEP_RESIDUAL**2 * size
+    for _ in range(MAX_PRODUCTS):
         if not size > enough:  # NaN too
             break
         look(2.0 * program.step_flops)
         image = held * program.apply(direction, False)
         along, square = numbers(direction @ image, direction @ direction)
-        if not along > FLAT * square:
+        if not along > MIN_CURVATURE * square:
             break
         length = size / along
         d, left = d + length * direction, left - length * image
@@ -302,7 +302,7 @@ def _judged(program: NearestProgram, state: ActiveSetState) -> ActiveSetState:
     ends = program.problem.ends
     ratio = float(np.max(ends.ratios(to_numpy(values) - ends.reading), initial=0.0))
     fits = not bool(np.any((values < lo) | (values > hi)))
-    done = fits and gap <= CLOSE * square
+    done = fits and gap <= MAX_GAP * square
     lost = not np.isfinite(square) or state.iteration >= MAX_STEPS
     return changed(
         state, gap=gap, max_ratio=ratio if np.isfinite(ratio) else np.inf, done=done,

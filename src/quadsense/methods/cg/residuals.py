@@ -34,47 +34,46 @@ from quadsense.core.records import changed
 from quadsense.device import numbers, waits
 from quadsense.methods.cg.span import Span, distance_left, steps_left
 from quadsense.methods.cg.system import SINGLE_GAIN, CGSystem, Vector, prepare, solve_once
-from quadsense.methods.cg.traits import window_bytes
+from quadsense.methods.cg.traits import FIRST_FORECAST, window_bytes
 from quadsense.system.watch import look
 
 __all__ = ["CGState", "CGSystem", "advance", "coefficients", "matrix", "prepare", "start"]
 
 # Images kept, in number and in bytes (directions and images together); of a full window, the share
 # that stays.
-_WINDOW = 128
-_STAYS = 0.5
+MAX_WINDOW = 128
+WINDOW_SHARE_KEPT = 0.5
 # Matrices of the directions are kept up to this share of the size of U.
-_MATRICES = 0.5
+MAX_MATRICES_SHARE = 0.5
 # Relative gradient ||F*(z)|| / (||F|| ||z||) below which z is taken for a least-squares residual.
-_GRADIENT = 1e-4
+MAX_GRADIENT = 1e-4
 # Where the gradient is nothing but rounding.
-_GRADIENT_FLOOR = 1e-12
+MIN_GRADIENT = 1e-12
 # Room for the rounding of a few sums of ratios.
-_RELATIVE = 1e-12
+SUM_ROUNDING = 1e-12
 # Distance to the least-squares residual, in units of delta, at which that fit is kept.
-_SETTLED = 1e-2
-# Plain steps before the first forecast, and steps between forecasts.
-_FIRST_FORECAST = 16
-_FORECAST_EVERY = 4
+MAX_DISTANCE = 1e-2
+# Steps between forecasts.
+STEPS_PER_FORECAST = 4
 # Steps by which the rate on a device is judged.
-_RECENT = 4
+RATE_STEPS = 4
 # Float64 flops of a factorisation that takes less than a millisecond.
-_SMALL_FACTOR = 3e7
+MAX_SMALL_FACTOR_FLOPS = 3e7
 # Share of ||z||^2 that a preconditioned direction reaches, below which the rest is taken for null.
-_MOSTLY_NULL = 0.02
+MIN_REACHED_SHARE = 0.02
 # Solutions by the factor alone of a small system that is not settled.
-_REFINEMENTS = 3
+MAX_REFINEMENTS = 3
 # Preconditioned steps in which the largest ratio must halve.
-_PATIENCE = 64
+MAX_STEPS_PER_HALVING = 64
 # Coarse products (TF32, of roundoff 2^-11): what they make of the residual that a stretch of them
 # began with, in units of it (2e-5 to 8e-5 seen); the share of it at which a stretch ends; the share
 # to which it must have fallen for another to follow; after how many steps at the latest; and the
 # relative gradient below which double precision takes over, for it is no longer seen.
-_COARSE_DRIFT = 2.0**-12
-_STRETCH = 1e-3
-_WORTH = 0.5
-_COARSE_STEPS = 16
-_COARSE_GRADIENT = 1e-2
+COARSE_DRIFT = 2.0**-12
+COARSE_STRETCH = 1e-3
+MAX_RATIO_LEFT = 0.5
+MAX_COARSE_STEPS = 16
+MIN_COARSE_GRADIENT = 1e-2
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ def _begun(
 def _factor_first(system: CGSystem, ratio: float) -> bool:
     """Whether the system is so small that a factorisation is quicker than a few plain steps."""
     cost = system.factor_cost
-    if not system.factor_fits or cost > _SMALL_FACTOR or ratio <= 1.0:
+    if not system.factor_fits or cost > MAX_SMALL_FACTOR_FLOPS or ratio <= 1.0:
         return False
     m, size = system.F.m, system.unknowns
     # Generic rows contract the residual by sqrt(m/N) per step (the edges of the spectrum of K).
@@ -238,9 +237,9 @@ def _direct_normal(system: CGSystem, state: CGState) -> CGState | None:
     """
     F, x, A = system.F, state.base, state.A
     z, ratio, ratios, decreases = state.z, state.max_ratio, [state.max_ratio], []
-    enough = _SETTLED * system.narrowest
+    enough = MAX_DISTANCE * system.narrowest
     distance = size = math.sqrt(float(z @ z))
-    for iteration in range(_REFINEMENTS + 1):
+    for iteration in range(MAX_REFINEMENTS + 1):
         if iteration and size <= enough:  # the distance is no more
             distance = size
             break
@@ -286,11 +285,11 @@ def advance(system: CGSystem, state: CGState, steps: int) -> CGState:
             return found
     F = system.F
     room = window_bytes(F.m * F.n * (16 if F.is_complex else 8))
-    window = max(2, min(_WINDOW, room // (8 * (state.base.size + state.z.size))))
+    window = max(2, min(MAX_WINDOW, room // (8 * (state.base.size + state.z.size))))
     span, left = state.span.with_room(min(window, state.span.size + steps)), steps
     while left and not state.finished:
         if span.size == window:
-            base, span = state.x, span.last(int(_STAYS * window))
+            base, span = state.x, span.last(int(WINDOW_SHARE_KEPT * window))
             state = changed(state, base=base, span=span)
             span = span.with_room(window)
         elif span.size == len(span.steps):  # made anew in these very steps
@@ -314,14 +313,14 @@ def _ahead(system: CGSystem, state: CGState, most: int) -> int:
     """
     if not waits(state.z) or state.preconditioned:
         return 1
-    if len(state.decreases) <= _RECENT:
-        return min(most, _RECENT)
-    before, last = float(state.decreases[-1 - _RECENT]), float(state.decreases[-1])
-    rate = 0.5 * math.log(before / last) / _RECENT if before > last > 0.0 else 0.0
+    if len(state.decreases) <= RATE_STEPS:
+        return min(most, RATE_STEPS)
+    before, last = float(state.decreases[-1 - RATE_STEPS]), float(state.decreases[-1])
+    rate = 0.5 * math.log(before / last) / RATE_STEPS if before > last > 0.0 else 0.0
     if system.coarse and not state.double:
-        due = state.max_ratio / max(1.0, _STRETCH * float(state.ratios[-1 - state.span.size]))
+        due = state.max_ratio / max(1.0, COARSE_STRETCH * float(state.ratios[-1 - state.span.size]))
     elif system.overdetermined:
-        due = state.distance / (_SETTLED * system.narrowest)
+        due = state.distance / (MAX_DISTANCE * system.narrowest)
     else:
         due = state.max_ratio
     far = math.log(max(due, 1.0))
@@ -376,7 +375,7 @@ def _after(system: CGSystem, state: CGState, step: _Taken, told: tuple[float, ..
         if not state.double:
             return corrected(system, state)
         state = _verify(system, state)
-        met, least_squares = state.max_ratio <= 1.0, gradient <= _GRADIENT
+        met, least_squares = state.max_ratio <= 1.0, gradient <= MAX_GRADIENT
         return changed(
             state, met=met, inconsistent=not met and least_squares,
             stalled=not (met or least_squares),
@@ -414,7 +413,7 @@ def _begun_anew(state: CGState) -> CGState:
 def _kept(system: CGSystem, state: CGState, direction: _CGDirection) -> Inexact | None:
     """``F*`` of the direction, if there is memory to keep it."""
     m, n = system.F.shape
-    return direction.S if (state.span.size + 1) * n <= _MATRICES * m else None
+    return direction.S if (state.span.size + 1) * n <= MAX_MATRICES_SHARE * m else None
 
 
 def coefficients(system: CGSystem, state: CGState) -> Vector | None:
@@ -456,7 +455,7 @@ def _direction(system: CGSystem, state: CGState) -> _CGDirection:
         w, slope = system.factor.solve(z), np.inf
         q, S = system.times(w, state.double)
         along, of_z = numbers(z @ q, z @ z)
-        if along < _MOSTLY_NULL * of_z:
+        if along < MIN_REACHED_SHARE * of_z:
             # Most of z lies where K is zero or nearly so, and there the factor's inverse is large
             # and its rounding drowns the rest: remove that part first.
             image, _ = system.times(z, state.double)
@@ -477,28 +476,28 @@ def _judge(system: CGSystem, state: CGState, size: float) -> CGState:
     settled = (
         not system.overdetermined
         or _unsettled(system, state, size) <= 1.0
-        or state.gradient <= _GRADIENT_FLOOR
+        or state.gradient <= MIN_GRADIENT
     )
     coarse = system.coarse and not state.double
     begun = float(state.ratios[-1 - state.span.size]) if coarse else 0.0
-    if state.max_ratio + _COARSE_DRIFT * begun <= 1.0 and settled:
+    if state.max_ratio + COARSE_DRIFT * begun <= 1.0 and settled:
         state = _verify(system, state)
         if state.max_ratio > 1.0 and not state.double:
             # Single precision has given its all: go on from the residual of the exact sum.
             state = _refined(system, state, begun)
         return changed(state, met=state.max_ratio <= 1.0)
-    if state.gradient <= _GRADIENT and _seems_beyond(system, state):
+    if state.gradient <= MAX_GRADIENT and _seems_beyond(system, state):
         state = _verify(system, changed(state, double=True))
         return changed(state, inconsistent=_beyond(system, state) > 1.0)
-    if coarse and 1.0 < _STRETCH * begun >= state.max_ratio:
+    if coarse and 1.0 < COARSE_STRETCH * begun >= state.max_ratio:
         return _refined(system, state, begun)
-    late = state.span.size >= _COARSE_STEPS and state.max_ratio > _WORTH * begun
-    if coarse and (late or state.gradient <= _COARSE_GRADIENT):
+    late = state.span.size >= MAX_COARSE_STEPS and state.max_ratio > MAX_RATIO_LEFT * begun
+    if coarse and (late or state.gradient <= MIN_COARSE_GRADIENT):
         return _refined(system, state, 0.0)
     if _should_precondition(system, state, size):
         return _verify(system, changed(state, plain=state.iteration, double=True))
-    patient = state.plain is None or state.iteration - state.plain < _PATIENCE
-    if not patient and state.max_ratio > 0.5 * state.ratios[-_PATIENCE]:
+    patient = state.plain is None or state.iteration - state.plain < MAX_STEPS_PER_HALVING
+    if not patient and state.max_ratio > 0.5 * state.ratios[-MAX_STEPS_PER_HALVING]:
         return changed(_verify(system, state), stalled=True)
     return state
 
@@ -508,19 +507,19 @@ def _refined(system: CGSystem, state: CGState, begun: float) -> CGState:
     coarse steps have brought the ratio down by enough from where they began.
     """
     state = _verify(system, changed(state, double=True))
-    return changed(state, double=not state.max_ratio <= _WORTH * begun)
+    return changed(state, double=not state.max_ratio <= MAX_RATIO_LEFT * begun)
 
 
 def _unsettled(system: CGSystem, state: CGState, size: float) -> float:
     """Distance to the least-squares residual over the one at which it is kept."""
-    settled = max(_SETTLED * system.narrowest, np.finfo(np.float64).tiny)
+    settled = max(MAX_DISTANCE * system.narrowest, np.finfo(np.float64).tiny)
     return min(state.distance, size) / float(settled)
 
 
 def _seems_beyond(system: CGSystem, state: CGState) -> bool:
     """Whether `_beyond` is more than one: asked of z where the widest tolerance leaves it open."""
-    most = (1.0 + _RELATIVE) * state.max_ratio - 2.0 * state.distance / system.widest
-    return most > 1.0 - _RELATIVE and _beyond(system, state) > 1.0
+    most = (1.0 + SUM_ROUNDING) * state.max_ratio - 2.0 * state.distance / system.widest
+    return most > 1.0 - SUM_ROUNDING and _beyond(system, state) > 1.0
 
 
 def _beyond(system: CGSystem, state: CGState) -> float:
@@ -534,14 +533,14 @@ def _should_precondition(system: CGSystem, state: CGState, size: float) -> bool:
     It is also made when twice its cost is spent, so that a wrong forecast costs a bounded factor.
     """
     k = state.iteration
-    if state.preconditioned or k < _FIRST_FORECAST or k % _FORECAST_EVERY:
+    if state.preconditioned or k < FIRST_FORECAST or k % STEPS_PER_FORECAST:
         return False
     if not system.factor_fits:
         return False
     target = max(state.max_ratio, 1.0)
     if system.overdetermined:
         # To the least-squares fit, or to where it is seen not to meet delta.
-        target = max(target, min(_unsettled(system, state, size), 1.0 / _GRADIENT))
+        target = max(target, min(_unsettled(system, state, size), 1.0 / MAX_GRADIENT))
     remaining = steps_left(state.decreases, float(np.log(target)))
     return system.step_cost(state.double) * max(remaining, 0.5 * k) > system.factor_cost
 

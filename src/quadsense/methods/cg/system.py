@@ -23,21 +23,23 @@ from quadsense.core.records import cached_property
 from quadsense.device import waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
+from quadsense.methods.cg.traits import ENTRY
 from quadsense.methods.steps import own
+from quadsense.methods.traits import HALF_RATE
 from quadsense.system.memory import MAX_FORMED_BYTES
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
 # eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
 # leaves more of the spectrum as it was.
-_FIRST_SHIFT = 0.5
-_SHIFT_GROWTH = 8.0
-_EPS_SINGLE = float(np.finfo(np.float32).eps)
+FIRST_SHIFT = 0.5
+SHIFT_GROWTH = 8.0
+EPS_SINGLE = float(np.finfo(np.float32).eps)
 # Least over largest diagonal entry from which a factorisation needs no scaling.
-_EVEN = 1e-2
+MIN_EVEN_DIAGONAL = 1e-2
 # Order up to which double precision takes no longer.
-_DOUBLE_ORDER = 128
+MAX_DOUBLE_ORDER = 128
 # Squared pivots within this factor of the shift: eigenvalues that the factor does not resolve.
-_UNRESOLVED = 30.0
+MIN_RESOLVED_PIVOT = 30.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class CGFactor:
     @property
     def resolves(self) -> bool:
         """Whether all pivots stand clear of the shift."""
-        return float(self.upper.diagonal().min()) ** 2 > _UNRESOLVED * self.shift
+        return float(self.upper.diagonal().min()) ** 2 > MIN_RESOLVED_PIVOT * self.shift
 
     def solve(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Apply the inverse of the factored matrix to x, of shape (size,)."""
@@ -89,14 +91,14 @@ def factor(upper: Float) -> CGFactor:
     else:
         upper *= scale.astype(upper.dtype)
         upper *= scale.astype(upper.dtype)[:, None]
-    added, shift = 0.0, _FIRST_SHIFT * float(np.finfo(upper.dtype).eps) * math.sqrt(len(upper))
+    added, shift = 0.0, FIRST_SHIFT * float(np.finfo(upper.dtype).eps) * math.sqrt(len(upper))
     while True:
         add_to_diagonal(upper, shift - added)
         added = shift
         R, info = factor_upper(upper.copy(order="F"))
         if info == 0:
             return CGFactor(R, scale, shift)
-        shift *= _SHIFT_GROWTH
+        shift *= SHIFT_GROWTH
 
 
 def solve_once(F: Sensing, right: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
@@ -114,10 +116,10 @@ def solve_once(F: Sensing, right: npt.NDArray[np.float64]) -> npt.NDArray[np.flo
     if waits(K):  # quick enough by the factor itself
         return None
     diagonal = K.diagonal().copy()
-    if float(diagonal.min()) <= _EVEN * float(diagonal.max()):
+    if float(diagonal.min()) <= MIN_EVEN_DIAGONAL * float(diagonal.max()):
         return None
     step = len(K) + 1
-    K.T.reshape(-1)[::step] += _FIRST_SHIFT * _EPS_SINGLE * math.sqrt(len(K))
+    K.T.reshape(-1)[::step] += FIRST_SHIFT * EPS_SINGLE * math.sqrt(len(K))
     L, info = lapack.spotrf(K, lower=1, clean=0, overwrite_a=1)
     if info != 0:
         return None
@@ -135,7 +137,7 @@ def factor_normal(F: Sensing) -> CGFactor:
     least-squares fit is wanted to its last direction, which the residual alone cannot show. In
     double precision at once where a factorization takes no time.
     """
-    if F.unknowns <= _DOUBLE_ORDER:
+    if F.unknowns <= MAX_DOUBLE_ORDER:
         return factor(F.normal())
     first = factor(F.normal(dtype=np.float32))
     return first if first.resolves else factor(F.normal())
@@ -148,15 +150,11 @@ UNIT_ROUNDING = float(np.finfo(np.float64).eps)
 
 # Single-precision products gain four digits before their error shows next to the target.
 SINGLE_GAIN = 1e4
-# In float64 flops, measured: an entry of K in a product that memory bounds; the part of a step
-# that does not shrink with the problem; and the columns at which products run at half the rate of
-# a factorisation.
-_ENTRY = 9.0
-_STEP = 2e6
-_HALF_RATE = 70.0
+# Float64 flops in whose time passes the part of a step that does not shrink with the problem.
+STEP_FLOPS = 2e6
 # Time of a product in single precision, and of a coarse one on a GPU, next to float64.
-_SINGLE_TIME = 0.5
-_COARSE_TIME = 0.25
+SINGLE_TIME = 0.5
+COARSE_TIME = 0.25
 
 
 @dataclass(frozen=True)
@@ -386,7 +384,9 @@ class CGSystem:
 
     def step_cost(self, double: bool) -> float:
         """Float64 flops of a plain step."""
-        return _STEP + self._product_cost * (1.0 if double or self.explicit else _share(self.F))
+        return STEP_FLOPS + self._product_cost * (
+            1.0 if double or self.explicit else _share(self.F)
+        )
 
     @property
     def factor_cost(self) -> float:
@@ -405,8 +405,8 @@ class CGSystem:
     def _product_cost(self) -> float:
         m, n = map(float, self.F.shape)
         if self.explicit:
-            return _ENTRY * m * m
-        return (1.0 + _HALF_RATE / n) * product_flops(self.F)
+            return ENTRY * m * m
+        return (1.0 + HALF_RATE / n) * product_flops(self.F)
 
 
 def prepare(
@@ -444,7 +444,7 @@ def prepare(
     contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
     steps = 1.0 - math.log(ratio) / math.log(contraction)
     share = _share(F) if ratio <= SINGLE_GAIN or F.coarse else 1.0
-    cheaper = 8 * m * m <= memory and pays_to_form(F, steps, _ENTRY, share)
+    cheaper = 8 * m * m <= memory and pays_to_form(F, steps, ENTRY, share)
     # With n > m no n-by-n matrix is formed, whatever the cost.
     operator = NormalOperator(F, n > m or cheaper)
     return CGSystem(F, b, delta, A1, z1, operator, memory)
@@ -457,4 +457,4 @@ def _weight(F: Sensing) -> float:
 
 def _share(F: Sensing) -> float:
     """Time of a product that is not in double precision, next to one that is."""
-    return _COARSE_TIME if F.coarse else _SINGLE_TIME
+    return COARSE_TIME if F.coarse else SINGLE_TIME

@@ -78,7 +78,7 @@ class Consensus(ConsensusTraits, Stepped):
             return 1
         cost = program.asked.inner.cost
         work = 2.0 * PRODUCTS * cost.product_flops + cost.cone.flops
-        return max(1, min(steps.EVERY, int(STRIDE_FLOPS / work)))
+        return max(1, min(steps.STEPS_PER_LOOK, int(STRIDE_FLOPS / work)))
 
     def advance(
         self, program: PreparedConsensus, state: ConsensusState, count: int

@@ -17,7 +17,7 @@ from quadsense.methods.least_squares.cone import LeastSquaresCone
 from quadsense.methods.least_squares.program import Rows, SquaresProgram
 from quadsense.system.watch import look
 
-FIRM = 20.0
+END_PENALTY = 20.0
 """Penalty of a reading at an end of its interval, in units of that of one inside. Inside, a penalty
 of the weight is best; at an end a larger one is, until the system of a step is ill-conditioned: 5,
 20, 50 took 75, 25, 20 steps with 22 readings per unknown, and 35, 35, 35 over the cone."""
@@ -108,7 +108,7 @@ class SquaresWithin:
     def penalty(self, v: Vector, share: float) -> Vector:
         """The weight, and more than that where the reading is at an end."""
         lo, hi = self.ends(share)
-        return self._base * np.where((v <= lo) | (v >= hi), FIRM, 1.0)
+        return self._base * np.where((v <= lo) | (v >= hi), END_PENALTY, 1.0)
 
     def value(self, v: Vector) -> float:
         """``sum_i w_i (v_i - b_i)^2``."""
@@ -144,11 +144,11 @@ class SquaresWithin:
         return np.clip(mean, *self.ends(share))
 
 
-SEEN = 1e-13
+MIN_SEEN_EIGENVALUE = 1e-13
 """Eigenvalue of ``F*(lift)``, as a part of the largest, above which its direction is seen."""
 
 
-SIZE = 10.0
+MAX_NORM_RATIO = 10.0
 """Norm of a matrix that is reckoned with where nothing bounds it, in units of that of the best one
 known: what proofs take for granted at least."""
 
@@ -173,7 +173,7 @@ class ConsensusBounds:
         cone = self.program.cone
         E = cone.pack(self.program.F.adjoint(self.term.lift))
         values, V = cone.eigen(E)
-        seen = values > SEEN * values[-1]
+        seen = values > MIN_SEEN_EIGENVALUE * values[-1]
         return E, V[:, seen] / np.sqrt(values[seen])
 
     def lower(self, y: Vector, x: Vector) -> ConsensusBound:
@@ -213,7 +213,7 @@ class ConsensusBounds:
         cone, alpha, p = self.program.cone, self.program.cost.alpha, self.program.cost.p
         if not alpha:
             pull, size = numbers(np.linalg.norm(T), np.linalg.norm(x))
-            return -SIZE * pull * size
+            return -MAX_NORM_RATIO * pull * size
         linear, square = numbers(T @ p, T @ T)
         found = linear - square / (4.0 * alpha)
         if cone.psd:
@@ -266,7 +266,7 @@ class ByGradients:
         return d
 
 
-PULLED = 0.3
+FIRST_CONE_PENALTY = 0.3
 """First penalty of the copy in the cone, in units of the mean curvature of the rows' penalties."""
 
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.device import numbers
-from quadsense.methods.consensus.program import PULLED, ConsensusProgram
+from quadsense.methods.consensus.program import FIRST_CONE_PENALTY, ConsensusProgram
 from quadsense.methods.least_squares.bounds import (
-    NO_COST,
-    NOTHING,
+    MAX_ZERO_COST,
+    ROUNDED_COST,
     SquaresVerdict,
     crossed,
     worst_ratio,
@@ -101,53 +101,53 @@ class ConsensusState:
 RELAXATION = 1.6
 """Over-relaxation: 1.5 to 1.8 in [Boyd et al. 2011, section 3.4.3]."""
 
-INEXACT, MOST_PRODUCTS = 0.1, 15
+MAX_STEP_RESIDUAL, MAX_PRODUCTS = 0.1, 15
 """Residual of a step in Z, relative to that before it, and products at most. Steps in Z
 that are as exact as the others are near are enough [Boyd et al. 2011, section 3.4.4]."""
 
-FIRST_RESIDUAL, FIRST_PRODUCTS, FIRST_ROUNDS = 1e-3, 60, 6
+MAX_FIRST_RESIDUAL, MAX_FIRST_PRODUCTS, MAX_FIRST_ROUNDS = 1e-3, 60, 6
 """The same where there is no iterate yet: least squares without intervals; and how often."""
 
-MAY_BE_EXACT = 100.0
+MAX_EXACT_COST = 100.0
 """What readings without noise may leave of the cost, in units of the residual's square."""
 
-EVERY = 5
+STEPS_PER_LOOK = 5
 """Steps between two looks at the bounds, which cost about as much as a step; penalties change
 there too."""
 
-TUNED = 300
+MAX_TUNED_STEPS = 300
 """Steps in which penalties may change: with changing ones nothing converges."""
 
-BALANCED, MOST_CHANGE = 1.5, 3.0
+MIN_PENALTY_CHANGE, MAX_PENALTY_CHANGE = 1.5, 3.0
 """Factors of sigma that are not worth a change, and the largest change at a time."""
 
-INWARDS = 0.25
+INWARD_SHARE = 0.25
 """How far ends are moved inwards, in half-widths, in units of the gap that was asked. It costs
 about as large a share of the objective, and is what readings may be off by."""
 
-AIM = 0.5
+GAP_SHARE_REACHED = 0.5
 """Share of the gap that was asked at which to stop: the proof loses some, and the ends another."""
 
-LEAST_SHARE = 1e-4
+MIN_INWARD_SHARE = 1e-4
 """Inward move, in units of the gap that was asked, below which intervals leave no room for it."""
 
-TINY = 1e-290
+MIN_COST = 1e-290
 """Cost of A = 0 where that is 0."""
 
-MOST_PRICE = 0.6
+MAX_INWARD_PRICE = 0.6
 """What the inward move may cost at most, in units of the gap that is aimed at."""
 
-PATIENCE = 100
+MAX_IDLE_STEPS = 100
 """Steps in which what remains must halve."""
 
-MOST = 3000
+MAX_STEPS = 3000
 """Steps at most."""
 
 
 def start(program: ConsensusProgram, z: Vector, warm: bool, dual: Vector | None) -> ConsensusState:
     """From a matrix: as it is where it is near, else from least squares about it."""
     inner, term, cost = program.inner, program.term, program.inner.cost
-    share = INWARDS * program.gap
+    share = INWARD_SHARE * program.gap
     values = inner.F.forward(inner.cone.unpack(z))
     if not warm and bool(np.any(cost.w > 0.0)):
         z, values = _least_squares(program, z, values)
@@ -155,7 +155,7 @@ def start(program: ConsensusProgram, z: Vector, warm: bool, dual: Vector | None)
     y = term.permitted(2.0 * cost.w * (v - cost.b) if dual is None else dual)
     rho = term.penalty(v, share)
     r = _over(y, 2.0 * rho)
-    sigma = PULLED * program.curvature(rho) if inner.cone.psd else 0.0
+    sigma = FIRST_CONE_PENALTY * program.curvature(rho) if inner.cone.psd else 0.0
     x = inner.cone.project(z)
     return looked(program, ConsensusState(z, values, v, r, x, 0.0 * z, y, rho, sigma, share))
 
@@ -167,12 +167,16 @@ def _least_squares(program: ConsensusProgram, z: Vector, values: Vector) -> tupl
     """
     inner, term, cost, cone = program.inner, program.term, program.inner.cost, program.inner.cone
     price = term.value(values)
-    for _ in range(FIRST_ROUNDS):
+    for _ in range(MAX_FIRST_ROUNDS):
         g = cone.pack(inner.F.adjoint(cost.w * (cost.b - values))) + cost.alpha * (cost.p - z)
-        z = z + program.normal.solve(cost.w, cost.alpha, g, FIRST_RESIDUAL, FIRST_PRODUCTS)
+        z = z + program.normal.solve(cost.w, cost.alpha, g, MAX_FIRST_RESIDUAL, MAX_FIRST_PRODUCTS)
         values = inner.F.forward(cone.unpack(z))
         before, price = price, term.value(values)
-        if not NOTHING * inner.nothing < price < MAY_BE_EXACT * FIRST_RESIDUAL**2 * before:
+        if (
+            not ROUNDED_COST * inner.nothing
+            < price
+            < MAX_EXACT_COST * MAX_FIRST_RESIDUAL**2 * before
+        ):
             break
     return z, values
 
@@ -183,7 +187,7 @@ def advance(program: ConsensusProgram, state: ConsensusState, steps: int) -> Con
         if state.verdict is not SquaresVerdict.OPEN:
             break
         state = _step(program, state)
-        if state.iteration % EVERY == 0:
+        if state.iteration % STEPS_PER_LOOK == 0:
             state = looked(program, state)
     return state
 
@@ -203,7 +207,7 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     if cone.psd:
         g = g + at.sigma * (at.x - at.u - at.z)
     shift = cost.alpha + at.sigma
-    z = at.z + program.normal.solve(at.rho, shift, g, INEXACT, MOST_PRODUCTS)
+    z = at.z + program.normal.solve(at.rho, shift, g, MAX_STEP_RESIDUAL, MAX_PRODUCTS)
     values = inner.F.forward(cone.unpack(z))
     y = 2.0 * at.rho * (values - at.v + at.r)
     read = RELAXATION * values + (1.0 - RELAXATION) * at.v
@@ -227,23 +231,31 @@ def looked(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     at = replace(at, shown=shown)
     inner = program.inner
     fits = crossed(inner, QuadraticPoint(shown.x, shown.values, shown.cost, shown.x), 0.0).size == 0
-    gap, nothing = shown.cost - shown.lower, NO_COST * inner.nothing
+    gap, nothing = shown.cost - shown.lower, MAX_ZERO_COST * inner.nothing
     if not np.isfinite(shown.cost):
         return replace(at, verdict=SquaresVerdict.STALLED)
-    if fits and (gap <= AIM * program.gap * shown.cost or shown.cost <= nothing):
+    if fits and (gap <= GAP_SHARE_REACHED * program.gap * shown.cost or shown.cost <= nothing):
         return replace(at, verdict=SquaresVerdict.OPTIMAL)
     accepted = fits and gap <= program.gap * shown.cost
-    left = max(gap / max(inner.nothing, TINY), program.term.outside(shown.values))
+    left = max(gap / max(inner.nothing, MIN_COST), program.term.outside(shown.values))
     if left < 0.5 * at.mark:
         at = replace(at, mark=left, marked=at.iteration)
-    elif at.iteration - at.marked > PATIENCE or at.iteration >= MOST or _hopeless(program, shown):
+    elif (
+        at.iteration - at.marked > MAX_IDLE_STEPS
+        or at.iteration >= MAX_STEPS
+        or _hopeless(program, shown)
+    ):
         if accepted:
             return replace(at, verdict=SquaresVerdict.OPTIMAL)
         share = 0.1 * at.share
-        if share < LEAST_SHARE * program.gap or at.iteration >= MOST or _hopeless(program, shown):
+        if (
+            share < MIN_INWARD_SHARE * program.gap
+            or at.iteration >= MAX_STEPS
+            or _hopeless(program, shown)
+        ):
             return replace(at, verdict=SquaresVerdict.STALLED)
         at = replace(at, share=share, mark=np.inf, marked=at.iteration)
-    return _tuned(program, at) if at.iteration <= TUNED else at
+    return _tuned(program, at) if at.iteration <= MAX_TUNED_STEPS else at
 
 
 def _shown(program: ConsensusProgram, at: ConsensusState) -> ConsensusLook:
@@ -292,15 +304,17 @@ def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     shown, term = at.shown, program.term
     assert shown is not None
     price = term.conjugate(shown.y) - term.conjugate(shown.y, at.share)
-    enough = MOST_PRICE * AIM * program.gap * shown.cost
+    enough = MAX_INWARD_PRICE * GAP_SHARE_REACHED * program.gap * shown.cost
     share = at.share * enough / price if price > enough > 0.0 else at.share
-    at = replace(at, share=min(at.share, max(share, LEAST_SHARE * program.gap)))
+    at = replace(at, share=min(at.share, max(share, MIN_INWARD_SHARE * program.gap)))
     rho = term.penalty(at.v, at.share)
     r = at.r * _over(at.rho, rho)
     sigma, u = at.sigma, at.u
     if at.apart > 0.0 and at.moved > 0.0:
-        factor = float(np.clip(np.sqrt(at.apart / at.moved), 1.0 / MOST_CHANGE, MOST_CHANGE))
-        if not 1.0 / BALANCED < factor < BALANCED:
+        factor = float(
+            np.clip(np.sqrt(at.apart / at.moved), 1.0 / MAX_PENALTY_CHANGE, MAX_PENALTY_CHANGE)
+        )
+        if not 1.0 / MIN_PENALTY_CHANGE < factor < MIN_PENALTY_CHANGE:
             sigma, u = sigma * factor, u / factor
     return replace(at, rho=rho, r=r, sigma=sigma, u=u)
 

@@ -7,14 +7,14 @@ from typing import ClassVar
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
 
-STEPS = 30.0
+TYPICAL_STEPS = 30.0
 """Typical steps: seen 10 to 200 (docs/theory.md, section 10)."""
 
-PRODUCTS = 8.0
+PRODUCTS_PER_STEP = 8.0
 """Passes over the rows per step: four of conjugate gradients in single precision, the residual and
 the readings in float64, and the bounds now and then."""
 
-VECTORS, MATRICES = 40, 24
+HELD_VECTORS, HELD_MATRICES = 40, 24
 """Vectors of length m, and matrices of order n, that are held at once."""
 
 
@@ -60,11 +60,11 @@ class ConsensusTraits(Traits):
         """The rows in single precision, the vectors and matrices of a step, and what moves y."""
         size = shape.unknowns
         moves = 16 * min(1024, shape.m) * size + 24 * size**2 if size <= MOST_MOVED else 0
-        held = shape.single_bytes + MATRICES * shape.matrix_bytes + 8 * VECTORS * shape.m
+        held = shape.single_bytes + HELD_MATRICES * shape.matrix_bytes + 8 * HELD_VECTORS * shape.m
         return held + moves
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
         """Products with the rows and, over the cone, an eigendecomposition per step."""
         cone = shape.weight * 12.0 * float(shape.n) ** 3 if shape.psd else 0.0
-        return Work(STEPS * (PRODUCTS * shape.product + cone), 0.0, STEPS)
+        return Work(TYPICAL_STEPS * (PRODUCTS_PER_STEP * shape.product + cone), 0.0, TYPICAL_STEPS)

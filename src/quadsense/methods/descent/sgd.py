@@ -30,20 +30,20 @@ from quadsense.methods.steps import Stepped, start_matrix
 from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because
 
-AMPLE, FEW = 4, 2**20
+MIN_AMPLE_ROWS, MAX_FEW_ENTRIES = 4, 2**20
 """Rows per unknown from which passes by parts are few; entries of U up to which, of fewer rows, the
 paper's small steps are the surer way."""
 
-INNER = 6
+MAX_INNER_STEPS = 6
 """Conjugate gradient steps on a part: more would fit its noise."""
 
-ENOUGH = 1e-2
+MAX_RESIDUAL_LEFT = 1e-2
 """Share of a part's residual at which they end."""
 
-GAIN = 0.98
+MAX_NORM_LEFT = 0.98
 """Share to which the norm of the residuals must fall in a pass ..."""
 
-SHORTER, SHORTEST = 0.5, 2.0**-10
+LENGTH_FACTOR, MIN_LENGTH = 0.5, 2.0**-10
 """... or steps are shortened by this, until they are no steps."""
 
 
@@ -98,7 +98,9 @@ def serves(problem: Problem) -> bool:
     options: Any = problem.options
     rows = problem.rows
     plain = rows.raw is rows and isinstance(rows.kind, Parted)
-    plain = plain and (rows.m >= AMPLE * rows.unknowns or rows.m * rows.n > FEW)
+    plain = plain and (
+        rows.m >= MIN_AMPLE_ROWS * rows.unknowns or rows.m * rows.n > MAX_FEW_ENTRIES
+    )
     given = (options.lam, options.step, options.c, options.batch_size, options.norm)
     return plain and options.schedule != "paper" and all(each is None for each in given)
 
@@ -145,7 +147,7 @@ class BlockDescent(Stepped):
         """Met, once a whole pass has seen nothing beyond the tolerances; stalled, at no length."""
         if state.max_ratio <= state.goal:
             return Claim("met")
-        if state.length >= SHORTEST:
+        if state.length >= MIN_LENGTH:
             return None
         passes = state.iteration // state.order.size
         return Claim("stalled", because("passes", passes=passes, ratio=state.max_ratio))
@@ -170,7 +172,7 @@ def _turned(state: BlockState) -> BlockState:
     rng.bit_generator.state = state.generator
     order = rng.permutation(state.order.size)
     norm = math.sqrt(state.square)
-    gained = norm <= GAIN * state.norm
+    gained = norm <= MAX_NORM_LEFT * state.norm
     return replace(
         state,
         max_ratio=state.worst,
@@ -178,7 +180,7 @@ def _turned(state: BlockState) -> BlockState:
         square=0.0,
         norm=norm,
         order=order,
-        length=state.length if gained else SHORTER * state.length,
+        length=state.length if gained else LENGTH_FACTOR * state.length,
         generator=dict(rng.bit_generator.state),
     )
 
@@ -200,11 +202,11 @@ def _moved(
 
 def _projected(F: Sensing, r: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The smallest D with ``F(D)`` near r, by conjugate gradients on the normal equations."""
-    wanted = ENOUGH * float(np.linalg.norm(r))
+    wanted = MAX_RESIDUAL_LEFT * float(np.linalg.norm(r))
     D = np.zeros((F.n, F.n), dtype=F.dtype)
     s = p = F.adjoint(r)
     square = float(np.vdot(s, s).real)
-    for _ in range(INNER):
+    for _ in range(MAX_INNER_STEPS):
         if not square > 0.0:
             break
         q = F.forward(p)

@@ -260,19 +260,19 @@ class SquaresState:
     max_ratio: float = np.inf
 
 
-FINE = 1e-7
+GAP_GOAL = 1e-7
 """Gap in units of the cost that is aimed at: costs are compared to a hundred times that."""
 
-ABSOLUTE = 1e-10
+MIN_GAP_SHARE = 1e-10
 """Gap in units of the cost of A = 0 that is enough where it is small in the user's units too."""
 
-NOTHING = 1e-26
+ROUNDED_COST = 1e-26
 """Cost in units of that of A = 0 that is rounding: readings of twelve digits and more."""
 
-NO_COST = 1e-16
+MAX_ZERO_COST = 1e-16
 """Cost in units of that of A = 0 which counts as none where a claim is judged."""
 
-TRUE = 10.0
+MAX_TRUE_GAP_RATIO = 10.0
 """The gap between the true ends over that between those a little inside, at most."""
 
 
@@ -306,22 +306,22 @@ def goal(program: SquaresProgram, judged: Judgement, cost: float) -> float:
 
     Where nothing better than 0 is known, a cost that is 0 up to rounding.
     """
-    nothing = NOTHING * program.nothing
+    nothing = ROUNDED_COST * program.nothing
     if judged.trivial:
         return nothing
-    return max(FINE * cost, nothing, small(program), judged.noise)
+    return max(GAP_GOAL * cost, nothing, small(program), judged.noise)
 
 
 def small(program: SquaresProgram) -> float:
     """A gap that does not matter to the user."""
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
-        return float(min(np.divide(FINE, program.unit), ABSOLUTE * program.nothing))
+        return float(min(np.divide(GAP_GOAL, program.unit), MIN_GAP_SHARE * program.nothing))
 
 
 def acceptable(program: SquaresProgram, judged: Judgement, cost: float) -> bool:
     """Whether the gap is what was asked for, though not what was aimed at."""
     asked = float(getattr(program.problem.options, "gap", 0.01))
-    return judged.gap <= max(asked * cost, small(program), NOTHING * program.nothing)
+    return judged.gap <= max(asked * cost, small(program), ROUNDED_COST * program.nothing)
 
 
 def rounding(program: SquaresProgram) -> float:

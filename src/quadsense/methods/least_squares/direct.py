@@ -42,15 +42,15 @@ MAX_NEGATIVE = 2
 """Negative eigenvalues without the cone up to which cuts are tried: with more, the curvature of its
 boundary takes many of them."""
 
-COSTLY = 1e-6
+MIN_COST_SHARE = 1e-6
 """Cost without the cone, in units of that of A = 0, below which the dual matrix of the cuts lacks
 the digits of a proof."""
 
-INWARDS = 1e-6
+INWARD_SHARE = 1e-6
 """Half-widths by which readings are kept inside their intervals: A is projected to the cone in the
 end, which moves them."""
 
-OUTSIDE = 1e-10
+MAX_NEGATIVE_PART = 1e-10
 """Norm of the negative part of A, relative to the norm of A, that is left to that projection."""
 
 
@@ -79,11 +79,11 @@ def cut_minimizer(program: SquaresProgram, R: Array, least: Vector) -> CutMinimi
     lo, hi, G = program.lo, program.hi, F.features()
     inverse, info = lapack.dtrtri(R)
     values, cost = G @ least, program.cost
-    if info != 0 or float(cost.w @ (values - cost.b) ** 2) <= COSTLY * program.nothing:
+    if info != 0 or float(cost.w @ (values - cost.b) ** 2) <= MIN_COST_SHARE * program.nothing:
         return None
     half = np.minimum(0.5 * (hi - lo), 1.0)
-    lo, hi = lo + INWARDS * half - values, hi - INWARDS * half - values
-    enough = min(OUTSIDE, 0.5 * INWARDS * float(half.min()))
+    lo, hi = lo + INWARD_SHARE * half - values, hi - INWARD_SHARE * half - values
+    enough = min(MAX_NEGATIVE_PART, 0.5 * INWARD_SHARE * float(half.min()))
 
     def cuts(v: Vector) -> tuple[Array, Vector] | None:
         x = least + inverse @ v
@@ -96,7 +96,9 @@ def cut_minimizer(program: SquaresProgram, R: Array, least: Vector) -> CutMinimi
         rows = cone.pack(q[:, :, None] * q[:, None, :].conj())
         return rows @ inverse, -rows @ least
 
-    found = nearest_within(G @ inverse, lo, hi, np.zeros(least.size), 0.5 * INWARDS * half, cuts)
+    found = nearest_within(
+        G @ inverse, lo, hi, np.zeros(least.size), 0.5 * INWARD_SHARE * half, cuts
+    )
     if found is None:
         return None
     v, u = found
@@ -116,32 +118,32 @@ def _is_served(program: SquaresProgram, R: Array) -> bool:
     return small and plain and cone.trace is None and bool((program.lo < program.hi).all())
 
 
-REFINEMENTS = 3
+MAX_REFINEMENTS = 3
 """Solves with one factor: a first, and two that take away what its rounding left."""
 
-EXCHANGES = 60
+MAX_EXCHANGES = 60
 """Sets of ends that are tried: seen 2 to 9, and what has not settled by then goes round."""
 
-FITS = 1e-9
+MAX_EXACT_COST = 1e-9
 """Cost in units of that of A = 0 below which the data may well be exact."""
 
-SMALL = 1500
+MAX_SINGULAR_UNKNOWNS = 1500
 """Unknowns up to which a system that may be singular is solved by its singular values."""
 
-SINGULAR = 64.0
+MIN_PIVOT_ROUNDINGS = 64.0
 """Least pivot, in rounding errors of the largest, that is one."""
 
-POOR = 1e-4
+MIN_PIVOT_SHARE = 1e-4
 """Least pivot of their factor, to the largest, below which normal equations are not trusted."""
 
-ORTHOGONAL = 2e8
+MAX_ORTHOGONAL_FLOPS = 2e8
 """Operations up to which rows that hardly see some directions are made orthogonal: their normal
 equations have lost what little is seen."""
 
-LOOKS = 10
+STEPS_PER_LOOK = 10
 """Conjugate gradients on a device between two looks at whether they have come to an end."""
 
-CLEAR = {"d": 1e-8, "f": 1e-4}
+MIN_CLEAR_PIVOT = {"d": 1e-8, "f": 1e-4}
 """Least pivot at which the rows surely see everything, in units of their number times the largest
 weight: with that for all, no pivot is smaller, and their sum is at most this unit."""
 
@@ -177,7 +179,7 @@ class Orthogonal:
         rows, roots, J = found
         Q, R = qr(J, mode="economic", check_finite=False)
         pivots = np.abs(R.diagonal())
-        if float(pivots.min()) <= SINGULAR * size * UNIT * float(pivots.max()):
+        if float(pivots.min()) <= MIN_PIVOT_ROUNDINGS * size * UNIT * float(pivots.max()):
             return None
         return cls(R, Q, rows, roots)
 
@@ -189,9 +191,9 @@ def _weighed(program: SquaresProgram) -> tuple[Rows, Vector, Array] | None:
     """
     cost = program.cost
     rows = np.flatnonzero(cost.w)
-    if cost.alpha or 4.0 * rows.size * float(cost.cone.size) ** 2 > ORTHOGONAL:
+    if cost.alpha or 4.0 * rows.size * float(cost.cone.size) ** 2 > MAX_ORTHOGONAL_FLOPS:
         return None
-    look(ORTHOGONAL)
+    look(MAX_ORTHOGONAL_FLOPS)
     roots = np.sqrt(np.asarray(cost.w)[rows])
     return rows, roots, np.asarray(features(program.F, rows)) * roots[:, None]
 
@@ -206,9 +208,9 @@ def smallest(program: SquaresProgram, point: QuadraticPoint) -> HeldRows | None:
         return None
     rows, roots, J = found
     left, values, right = svd(J, full_matrices=False, check_finite=False)
-    seen = values > SINGULAR * max(J.shape) * UNIT * values[0]
+    seen = values > MIN_PIVOT_ROUNDINGS * max(J.shape) * UNIT * values[0]
     left, values, right = left[:, seen], values[seen], right[seen]
-    for _ in range(REFINEMENTS):
+    for _ in range(MAX_REFINEMENTS):
         errors = roots * np.asarray(point.values - program.cost.b)[rows]
         point = program.cost.point(point.x - right.T @ ((left.T @ errors) / values))
     if ((point.values < program.lo) | (point.values > program.hi)).any():
@@ -229,10 +231,12 @@ def factored(program: SquaresProgram, quick: bool = False) -> Array | None:
     R, info = factor_upper(M)
     pivots = np.abs(R.diagonal()) ** 2
     unit = 0.5 * float(np.finfo(M.dtype).eps)
-    if info != 0 or float(pivots.min()) <= SINGULAR * len(M) * unit * float(pivots.max()):
+    if info != 0 or float(pivots.min()) <= MIN_PIVOT_ROUNDINGS * len(M) * unit * float(
+        pivots.max()
+    ):
         return None
     largest = float(cost.w.max()) * cost.F.m
-    if cost.alpha == 0.0 and float(pivots.min()) > CLEAR[M.dtype.char] * largest:
+    if cost.alpha == 0.0 and float(pivots.min()) > MIN_CLEAR_PIVOT[M.dtype.char] * largest:
         program.problem.rows.known_rank = program.problem.rows.unknowns
     return R
 
@@ -240,14 +244,14 @@ def factored(program: SquaresProgram, quick: bool = False) -> Array | None:
 def is_poor(R: Array) -> bool:
     """Whether normal equations have lost half their digits or more."""
     pivots = np.abs(R.diagonal())
-    return bool(pivots.min() < POOR * pivots.max())
+    return bool(pivots.min() < MIN_PIVOT_SHARE * pivots.max())
 
 
 def nearly(program: SquaresProgram, R: Array, point: QuadraticPoint) -> Vector:
     """The minimiser for a start: by one solve unless it fits, so that others make that exact."""
     away = solved(R, point.slope)
     left = point.cost - float(point.slope @ away)
-    if left > FITS * max(program.nothing, point.cost):
+    if left > MAX_EXACT_COST * max(program.nothing, point.cost):
         return point.x - away
     return newton(program, R, point, NONE, np.empty(0)).point.x
 
@@ -268,7 +272,7 @@ def newton(
     W = solved(R, J.T) if rows.size else J.T
     S = J @ W
     mu = np.zeros(rows.size)
-    for _ in range(REFINEMENTS):
+    for _ in range(MAX_REFINEMENTS):
         away = _away(program, by, point, 0.5 * (J.T @ mu))
         if rows.size:
             look(20.0 * float(rows.size) ** 3)
@@ -333,7 +337,7 @@ def with_ends(
     side = np.zeros_like(lo, dtype=np.int64)  # 1 held at the upper end, -1 at the lower, 2 equal
     side[equal] = 2
     held = newton(program, by, point, np.flatnonzero(equal), lo[equal])
-    for _ in range(EXCHANGES):
+    for _ in range(MAX_EXCHANGES):
         pull, values = np.zeros_like(lo), held.point.values
         pull[held.rows] = held.mu
         following = np.where(side == 0, 1 * (values > hi) - 1 * (values < lo), side)
@@ -385,7 +389,7 @@ def conjugate(program: SquaresProgram, point: QuadraticPoint, steps: int) -> Qua
     cost, away = program.cost, point.x - program.cost.p
     errors = np.where(cost.w == 0.0, 0.0, point.values - cost.b)
     slope, d = point.slope, np.zeros_like(point.x)
-    looks = LOOKS if waits(slope) else 1
+    looks = STEPS_PER_LOOK if waits(slope) else 1
     direction, size = slope, scalar(slope @ slope)
     first = size
     for count in range(steps):

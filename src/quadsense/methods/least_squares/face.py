@@ -18,7 +18,7 @@ from quadsense.arrays import Vector
 from quadsense.core.packed import upper
 from quadsense.methods.balance import EIGENVALUE_PRICE, balanced
 from quadsense.methods.least_squares.bounds import (
-    NO_COST,
+    MAX_ZERO_COST,
     SquaresState,
     at,
     crossed,
@@ -33,7 +33,7 @@ from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 
-CORRECTIONS = 6
+MAX_CORRECTIONS = 6
 """Each squares the error: three reach rounding from where the first-order steps end."""
 
 MAX_WRITTEN_ENTRIES = 2e7
@@ -94,7 +94,7 @@ def moved_factor(program: SquaresProgram, X: Array, rows: Rows, targets: Vector)
         targets = np.append(targets, cone.trace / np.sqrt(cone.n))
     M = np.stack(matrices)
     last = np.inf
-    for _ in range(CORRECTIONS):
+    for _ in range(MAX_CORRECTIONS):
         images = M @ X
         errors = targets - np.einsum("kij,ij->k", images, X.conj()).real
         size = float(np.abs(errors).max())
@@ -111,16 +111,16 @@ def moved_factor(program: SquaresProgram, X: Array, rows: Rows, targets: Vector)
 MAX_FACTOR_UNKNOWNS, MAX_FEATURE_ENTRIES = 400, 2_000_000
 """Unknowns of a factor, and entries of all rows packed, up to which equations are formed."""
 
-NEEDED = 1e-5
+MAX_FACE_GAP = 1e-5
 """Relative gap that is small enough, unless a smaller one is asked for."""
 
-NEWTON_STEPS = 8
+MAX_NEWTON_STEPS = 8
 """Each squares the error."""
 
-SHARES = (1e-12, 1e-8, 1e-5, 1e-3)
+ZERO_EIGENVALUE_SHARES = (1e-12, 1e-8, 1e-5, 1e-3)
 """Of the largest eigenvalue: smaller ones are taken for none, first those that surely are."""
 
-REGULAR = 1e-12
+MIN_RECIPROCAL_CONDITION = 1e-12
 """Reciprocal condition of the equations without turns from which a plain solution will do."""
 
 MIN_SINGULAR_SHARE = 1e-13
@@ -132,12 +132,15 @@ def refined(program: SquaresProgram, state: SquaresState) -> SquaresState:
     cone, point = program.cone, state.point
     if point is None or not cone.psd or cone.trace is not None:
         return state
-    enough = min(NEEDED, float(program.problem.options.gap)) * point.cost
-    enough = max(enough, 0.1 * NO_COST * program.nothing)
+    enough = min(MAX_FACE_GAP, float(program.problem.options.gap)) * point.cost
+    enough = max(enough, 0.1 * MAX_ZERO_COST * program.nothing)
     if not state.judged.gap > enough or program.F.m * cone.size > MAX_FEATURE_ENTRIES:
         return state
     values, V = cone.eigen(point.x)
-    ranks = [int(np.count_nonzero(values > share * float(values[-1]))) for share in SHARES]
+    ranks = [
+        int(np.count_nonzero(values > share * float(values[-1])))
+        for share in ZERO_EIGENVALUE_SHARES
+    ]
     best = state
     for rank in dict.fromkeys(ranks):
         if not 0 < rank * cone.n * (2 if cone.is_complex else 1) <= MAX_FACTOR_UNKNOWNS:
@@ -163,7 +166,7 @@ def on_face(program: SquaresProgram, state: SquaresState, X: Array) -> SquaresSt
     G = np.asarray(features(program.F, np.arange(program.F.m)))
     last = np.inf
     best: tuple[Array, Vector, QuadraticPoint] | None = None
-    for _ in range(NEWTON_STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         now = program.cost.point(cone.beside(cone.pack(X @ X.conj().T)))
         T = 2.0 * np.asarray(now.slope) + E.T @ mu
         missing = targets - np.asarray(now.values)[rows]
@@ -255,7 +258,7 @@ def _solved(K: Array, right: Vector, X: Array) -> Vector:
     fixed = K.copy(order="F")
     fixed[:size, :size] += float(np.trace(K[:size, :size])) / size * (turns @ turns.T)
     *_, found, rcond, _, _, info = lapack.dsysvx(fixed, right)
-    if info == 0 and rcond > REGULAR:
+    if info == 0 and rcond > MIN_RECIPROCAL_CONDITION:
         return np.asarray(found).reshape(-1)
     return np.asarray(np.linalg.lstsq(K, right, rcond=MIN_SINGULAR_SHARE)[0])
 

@@ -12,7 +12,7 @@ from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.least_squares import hinge, phases
 from quadsense.methods.least_squares.bounds import (
-    NO_COST,
+    MAX_ZERO_COST,
     SquaresStage,
     SquaresState,
     SquaresVerdict,
@@ -24,11 +24,11 @@ from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.methods.traits import GapOptions
 from quadsense.vocabulary import Claim, because
 
-ROUGH, FEW = 1e-5, 500
+MAX_ROUGH_GAP, MAX_ROUGH_UNKNOWNS = 1e-5, 500
 """Relative gap above which, with so few unknowns, another method is to look, unless one is asked
 for."""
 
-BEYOND = (np.linalg.LinAlgError, ValueError)
+OVERFLOW_ERRORS = (np.linalg.LinAlgError, ValueError)
 """What NumPy and SciPy raise, each where it meets what is no number any more."""
 
 
@@ -69,7 +69,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
             try:
                 x = cone.pack(cone.beside(np.asarray(near, cone.dtype)))
                 return phases.start(inner, x / inner.scale)
-            except BEYOND:
+            except OVERFLOW_ERRORS:
                 return SquaresState(SquaresStage.DIRECT, SquaresVerdict.STALLED)
 
     def stride(self, program: FistaProgram) -> int:
@@ -92,7 +92,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
                 if program.squares is None:
                     return state
                 return phases.advance(program.squares, state, steps)
-            except BEYOND:
+            except OVERFLOW_ERRORS:
                 return replace(state, verdict=SquaresVerdict.STALLED)
 
     def correct(
@@ -120,15 +120,15 @@ class LeastSquares(LeastSquaresTraits, Stepped):
 
     def _rough(self, program: FistaProgram, state: SquaresState | hinge.MissesState) -> bool:
         """Whether the bounds are near enough, but another method would soon have them nearer."""
-        small = program.problem.rows.unknowns <= FEW
+        small = program.problem.rows.unknowns <= MAX_ROUGH_UNKNOWNS
         asked = program.problem.options.gap
         if isinstance(state, hinge.MissesState) or state.point is None or state.orthogonal:
             return False
         inner = program.squares
         if not small or inner is None:
             return False
-        enough = ROUGH if asked == GapOptions().gap else asked
-        nothing = NO_COST * inner.nothing
+        enough = MAX_ROUGH_GAP if asked == GapOptions().gap else asked
+        nothing = MAX_ZERO_COST * inner.nothing
         return state.judged.gap > max(enough * abs(state.point.cost), nothing)
 
     def dual(self, program: FistaProgram, state: SquaresState | hinge.MissesState) -> Vector | None:

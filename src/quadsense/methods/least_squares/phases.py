@@ -12,7 +12,7 @@ from quadsense.arrays import Vector
 from quadsense.core.intervals import UNIT
 from quadsense.methods.least_squares import direct
 from quadsense.methods.least_squares.bounds import (
-    TRUE,
+    MAX_TRUE_GAP_RATIO,
     SquaresStage,
     SquaresState,
     SquaresVerdict,
@@ -27,7 +27,7 @@ from quadsense.methods.least_squares.bounds import (
 )
 from quadsense.methods.least_squares.direct import HeldRows, cut_minimizer
 from quadsense.methods.least_squares.face import (
-    NEEDED,
+    MAX_FACE_GAP,
     moved_factor,
     multipliers,
     on_face,
@@ -50,47 +50,47 @@ from quadsense.methods.least_squares.steps import (
 
 Array = npt.NDArray[Any]
 
-LEAST = 1e-290
+MIN_GOAL = 1e-290
 """A gap to reach where the least squares are 0."""
 
-ROUGH = 1e-2
+ROUGH_GAP = 1e-2
 """Relative gap from which on it is clear which ends bind."""
 
-EVERY = 10
+STEPS_PER_BOUND = 10
 """Steps between two bounds, each of which costs an eigendecomposition more."""
 
-PATIENCE = 300
+MAX_IDLE_STEPS = 300
 """Steps in which what is left must halve."""
 
-MOST = 2000
+MAX_STAGE_STEPS = 2000
 """Steps of a stage: some times what the slowest that came to an end took."""
 
-SMALL = 80
+MAX_SMALL_UNKNOWNS = 80
 """Unknowns up to which the methods that follow take less time than many steps."""
 
-BINDING, AMPLE = 800, 6.0
+MAX_BINDING_UNKNOWNS, MIN_AMPLE_ROWS = 800, 6.0
 """Unknowns up to which they take less time over the cone as soon as ends bind, unless there are
-this many readings per unknown and more than `SMALL` unknowns (measured)."""
+this many readings per unknown and more than `MAX_SMALL_UNKNOWNS` unknowns (measured)."""
 
-COSTLY = 1e-6
+MIN_COST_SHARE = 1e-6
 """Cost, in units of that of A = 0, below which an interior-point method lacks the digits."""
 
-FIRST = {SquaresStage.DESCENT: 30, SquaresStage.SPLITTING: 10}
+STEPS_BEFORE_OTHERS = {SquaresStage.DESCENT: 30, SquaresStage.SPLITTING: 10}
 """Steps of each stage after which so small a problem is left to them (measured)."""
 
-TUNING = (40, 80, 160, 320, 640)
+TUNED_STEPS = (40, 80, 160, 320, 640)
 """Steps of the splitting at which sigma is looked at, each costing a factorisation at most."""
 
-INNER = 200
+MAX_INNER_STEPS = 200
 """Conjugate gradients between two evaluations from the rows."""
 
-COPIES = 2e7
+MAX_COPIES = 2e7
 """Entries of the rows that are written out, at most."""
 
-CAREFUL = 1e-3
+MIN_CARE = 1e-3
 """Share of what suffices below which more care leads no further: rounding, or no interior."""
 
-NEAR = 1e-7
+MAX_OUTSIDE = 1e-7
 """Half-widths that a reading may be outside for a correction of the factor to bring it inside."""
 
 EMPTY: Vector = np.empty(0)
@@ -144,7 +144,7 @@ def _cut(program: SquaresProgram, R: Array, least: Vector) -> SquaresState | Non
     state = SquaresState(SquaresStage.DESCENT, factor=found.X, rows=found.rows, mu=found.mu)
     point = program.cost.point(_member(program, found.X)[0])
     state = _judged_point(program, state, point)
-    asked = min(NEEDED, float(program.problem.options.gap))
+    asked = min(MAX_FACE_GAP, float(program.problem.options.gap))
     enough = max(asked * point.cost, small(program))
     if crossed(program, point, 0.0).size or state.judged.gap > enough:
         other = on_face(program, state, found.X)
@@ -198,13 +198,13 @@ def factor_of(program: SquaresProgram, x: Vector) -> Array:
 
 def _descend(program: SquaresProgram, state: SquaresState, steps: int) -> SquaresState:
     """Return the state after at most `steps` more steps, up to the next bound."""
-    now, count = state.descent, min(steps, EVERY - state.since % EVERY)
+    now, count = state.descent, min(steps, STEPS_PER_BOUND - state.since % STEPS_PER_BOUND)
     assert now is not None
     for _ in range(count):
         now = descent_step(program, now)
     iteration, since = state.iteration + count, state.since + count
     state = replace(state, descent=now, iteration=iteration, since=since)
-    return state if since % EVERY else _judged_descent(program, state)
+    return state if since % STEPS_PER_BOUND else _judged_descent(program, state)
 
 
 def _judged_descent(program: SquaresProgram, state: SquaresState) -> SquaresState:
@@ -213,13 +213,15 @@ def _judged_descent(program: SquaresProgram, state: SquaresState) -> SquaresStat
     assert now is not None and last is not None
     cost = max(now.cost, 0.0)
     judged = judge.judge(now.x, cost, 2.0 * now.slope, 0.0, mass(program, last.values, EMPTY))
-    left = judged.gap / max(goal(program, judged, cost), LEAST)
-    rough = judged.gap <= ROUGH * cost and not np.isfinite(state.judged.gap)  # for the first time
+    left = judged.gap / max(goal(program, judged, cost), MIN_GOAL)
+    rough = judged.gap <= ROUGH_GAP * cost and not np.isfinite(
+        state.judged.gap
+    )  # for the first time
     if left <= state.care or rough:
         now = descent_anew(program, now)
         state = _at_iterate(program, replace(state, descent=now), now.about)
         cost, judged = now.about.cost, state.judged
-        if judged.gap <= max(ROUGH * cost, goal(program, judged, cost)):
+        if judged.gap <= max(ROUGH_GAP * cost, goal(program, judged, cost)):
             if crossed(program, now.about, 0.0).size:
                 return _to_splitting(program, state, now.about)
             if judged.gap <= goal(program, judged, cost):
@@ -247,7 +249,7 @@ def _progress(program: SquaresProgram, state: SquaresState, left: float) -> Squa
         return replace(state, verdict=SquaresVerdict.STALLED)
     if left < 0.5 * state.mark:
         return replace(state, mark=left, marked=state.since)
-    if state.since - state.marked <= PATIENCE and state.since <= MOST:
+    if state.since - state.marked <= MAX_IDLE_STEPS and state.since <= MAX_STAGE_STEPS:
         return state
     if state.stage is SquaresStage.DESCENT:
         assert state.descent is not None
@@ -279,8 +281,8 @@ def _is_for_others(program: SquaresProgram, state: SquaresState) -> bool:
     With a given trace they end at larger gaps.
     """
     assert state.point is not None
-    late = state.since >= FIRST[state.stage]
-    return late and _may_leave(program, state.point, SMALL)
+    late = state.since >= STEPS_BEFORE_OTHERS[state.stage]
+    return late and _may_leave(program, state.point, MAX_SMALL_UNKNOWNS)
 
 
 def _may_leave(program: SquaresProgram, point: QuadraticPoint, most: int) -> bool:
@@ -288,12 +290,16 @@ def _may_leave(program: SquaresProgram, point: QuadraticPoint, most: int) -> boo
     cone = program.cone
     if not program.problem.followed or cone.size > most or cone.trace is not None:
         return False
-    return point.cost > COSTLY * program.nothing
+    return point.cost > MIN_COST_SHARE * program.nothing
 
 
 def _binds_for_others(program: SquaresProgram, state: SquaresState, point: QuadraticPoint) -> bool:
     """Whether ends bind over the cone, and others take less time with these."""
-    most = BINDING if program.F.m <= AMPLE * program.cone.size else SMALL
+    most = (
+        MAX_BINDING_UNKNOWNS
+        if program.F.m <= MIN_AMPLE_ROWS * program.cone.size
+        else MAX_SMALL_UNKNOWNS
+    )
     leaves = program.cone.psd and _may_leave(program, point, most)
     return leaves and bool(crossed(program, point, state.room).size)
 
@@ -326,11 +332,11 @@ def _settled(program: SquaresProgram, state: SquaresState, point: QuadraticPoint
         assert state.point is not None
         point = state.point
     beyond = crossed(program, point, 0.1 * state.room)
-    close = state.judged.gap <= TRUE * goal(program, state.judged, point.cost)
+    close = state.judged.gap <= MAX_TRUE_GAP_RATIO * goal(program, state.judged, point.cost)
     if beyond.size == 0 and close:
         return replace(state, verdict=SquaresVerdict.OPTIMAL)
     if state.stage is SquaresStage.SPLITTING and np.isin(beyond, state.rows).all():
-        if state.care < CAREFUL:
+        if state.care < MIN_CARE:
             return state
         now = state.splitting
         assert now is not None
@@ -345,7 +351,7 @@ def _without_cone(
 ) -> SquaresState:
     """Where nothing but ends binds, they make a system of equations."""
     now = state.splitting
-    if now is None or point.x.size > direct.SMALL:
+    if now is None or point.x.size > direct.MAX_SINGULAR_UNKNOWNS:
         return state
     targets = np.where(state.mu > 0.0, now.hi, now.lo)
     held = direct.held_at(program, point, state.rows, state.mu, targets)
@@ -383,7 +389,7 @@ def _to_splitting(
     equal = np.setdiff1d(np.flatnonzero(program.lo == program.hi), known)
     rows = np.concatenate([known, np.union1d(fresh, equal)])
     copies = float(rows.size) * program.cone.size
-    if not program.cost.formed or copies > COPIES or _binds_for_others(program, state, point):
+    if not program.cost.formed or copies > MAX_COPIES or _binds_for_others(program, state, point):
         return replace(state, verdict=SquaresVerdict.STALLED)
     lo, hi = margins(program, state.room)
     split = begin_splitting(program, point, rows, lo[rows], hi[rows], before)
@@ -407,9 +413,9 @@ def _split(program: SquaresProgram, state: SquaresState) -> SquaresState:
         return replace(state, verdict=SquaresVerdict.STALLED)
     now = splitting_step(program, now, by)
     state = replace(state, splitting=now)
-    if state.since % EVERY == 0:
+    if state.since % STEPS_PER_BOUND == 0:
         state = _judged_split(program, state, by)
-    if state.since in TUNING and state.splitting is now:
+    if state.since in TUNED_STEPS and state.splitting is now:
         state = replace(state, splitting=splitting_tuned(now))
     return state
 
@@ -429,7 +435,7 @@ def _judged_split(program: SquaresProgram, state: SquaresState, by: AdmmFactor) 
     judged = replace(judged, noise=noise)
     outside = np.maximum(np.maximum(now.lo - values, values - now.hi), 0.0)
     far = float(np.max(outside / _suffices(now), initial=0.0))
-    left = max(judged.gap / max(goal(program, judged, cost), LEAST), far)
+    left = max(judged.gap / max(goal(program, judged, cost), MIN_GOAL), far)
     state = replace(state, rows=now.rows, mu=now.mu, judged=judged)
     if left <= state.care:
         found = _inside(program, state, x)
@@ -445,7 +451,7 @@ def _suffices(now: Splitting) -> Vector:
     """By how much a reading may be outside for a correction of the factor to bring it inside."""
     with np.errstate(over="ignore"):
         half = np.where(now.lo < now.hi, np.minimum(0.5 * (now.hi - now.lo), 1.0), 1.0)
-    return NEAR * half
+    return MAX_OUTSIDE * half
 
 
 def _inside(
@@ -487,7 +493,7 @@ def _direct(program: SquaresProgram, state: SquaresState) -> SquaresState:
         state = _judged_point(program, replace(state, rows=held.rows, mu=held.mu), held.point)
         settled = held.settled
     else:
-        found = direct.conjugate(program, point, INNER)
+        found = direct.conjugate(program, point, MAX_INNER_STEPS)
         before, after = (float(np.linalg.norm(there.slope)) for there in (point, found))
         if not np.isfinite(after):  # beyond float64's range, where inf is half of inf
             return replace(state, verdict=SquaresVerdict.STALLED)

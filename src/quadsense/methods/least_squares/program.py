@@ -17,20 +17,15 @@ from quadsense.device import numbers, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares.cone import LeastSquaresCone
+from quadsense.methods.least_squares.traits import MAX_FORMED_UNKNOWNS, TYPICAL_STEPS
 from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 
-LARGEST = 16000
-"""Unknowns up to which the normal matrix is formed, as `interior.coordinates` has it."""
-
-STEPS = 200.0
-"""Steps that a formed normal matrix is to serve: seen 60 to 350."""
-
-LARGE = 1e9
+LARGE_FLOPS = 1e9
 """Operations of forming the normal matrix from which on single precision saves what it costs."""
 
-LANCZOS = 24
+LANCZOS_STEPS = 24
 """Steps of the estimate of the largest eigenvalue; its residual makes a bound of it."""
 
 
@@ -84,7 +79,10 @@ class Quadratic:
     def formed(self) -> bool:
         """Whether the normal matrix is formed: where the steps cost more without it."""
         size = float(self.cone.size)
-        return size <= LARGEST and self.F.m * size <= 2.0 * STEPS * self.product_flops / size
+        return (
+            size <= MAX_FORMED_UNKNOWNS
+            and self.F.m * size <= 2.0 * TYPICAL_STEPS * self.product_flops / size
+        )
 
     @cached_property
     def H(self) -> Array:
@@ -97,7 +95,7 @@ class Quadratic:
 
         On a device it does not (see `Tensors`).
         """
-        large = self.F.m * float(self.cone.size) ** 2 >= LARGE
+        large = self.F.m * float(self.cone.size) ** 2 >= LARGE_FLOPS
         single = large and not waits(self.w)
         return self._normal(np.float32) if single else self.H
 
@@ -146,7 +144,7 @@ class Quadratic:
         v = across(self.cone.beside(first))
         if not v.any():
             return 0.0, 0.0
-        steps = min(LANCZOS, self.cone.size)
+        steps = min(LANCZOS_STEPS, self.cone.size)
         basis = np.empty_like(v, shape=(steps + 1, v.size))
         basis[0] = v / np.linalg.norm(v)
         diagonal: list[float] = []
@@ -183,7 +181,7 @@ Rows = npt.NDArray[np.int64]
 NONE: Rows = np.empty(0, np.int64)
 
 
-FLAT = 1e-12
+MAX_TRACE_ERROR = 1e-12
 """Relative distance from a multiple of the identity that is rounding."""
 
 
@@ -335,7 +333,7 @@ def trace_row(F: Sensing, question: Question) -> int | None:
         only[row] = 1.0
         M = np.asarray(F.adjoint(only))
         level = float(F.squares[row]) / F.n
-        if np.linalg.norm(M - level * np.eye(F.n)) <= FLAT * abs(level):
+        if np.linalg.norm(M - level * np.eye(F.n)) <= MAX_TRACE_ERROR * abs(level):
             return int(row)
     return None
 

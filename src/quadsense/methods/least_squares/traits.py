@@ -6,20 +6,20 @@ from typing import ClassVar
 
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
 
-STEPS = 200.0
+TYPICAL_STEPS = 200.0
 """Typical steps: seen 60 to 350 (docs/theory.md, section 10)."""
 
-FORMED = 16000
-"""Unknowns up to which the normal matrix is formed, as in `squares.quadratic`."""
+MAX_FORMED_UNKNOWNS = 16000
+"""Unknowns up to which the normal matrix is formed."""
 
-ENTRY = 2.0
+ENTRY_FLOPS = 2.0
 """Flops in whose time a product reads an entry of the normal matrix (measured)."""
 
 
-NEWTON, GRADIENTS = 16.0, 30.0
+NEWTON_STEPS, GRADIENT_STEPS = 16.0, 30.0
 """Newton steps of least squared misses, seen 12 to 40, and conjugate gradients in each."""
 
-MANY = 1000
+MANY_UNKNOWNS = 1000
 """Rows from which on steps that know only those missed are the quicker ones."""
 
 
@@ -45,7 +45,9 @@ class LeastSquaresTraits(Traits):
         if shape.damped_squares or not cls.serves(shape) or cls._is_for_consensus(shape):
             return None
         if shape.prefer == "slack_squares":
-            few = shape.psd and not shape.constrained and shape.one_sided and shape.m >= MANY
+            few = (
+                shape.psd and not shape.constrained and shape.one_sided and shape.m >= MANY_UNKNOWNS
+            )
             return "of many rows only those that are missed count" if few else None
         return "least squares by steps of the first order"
 
@@ -71,7 +73,9 @@ class LeastSquaresTraits(Traits):
         """Whether the normal matrix is formed, as `squares.quadratic` decides."""
         size = float(shape.unknowns)
         product = (8.0 if shape.complex else 2.0) * shape.rows * float(shape.n) ** 2
-        return size <= FORMED and shape.m * size <= 2.0 * STEPS * product / size
+        return (
+            size <= MAX_FORMED_UNKNOWNS and shape.m * size <= 2.0 * TYPICAL_STEPS * product / size
+        )
 
     @classmethod
     def memory(cls, shape: Shape) -> int:
@@ -94,14 +98,16 @@ class LeastSquaresTraits(Traits):
         step = shape.weight * 12.0 * n**3 if shape.psd else 0.0
         if cls.forms(shape):
             once = m * size * size + size**3 / 3.0
-            steps = STEPS if shape.psd else 4.0
-            return Work(once + steps * (step + ENTRY * size * size), 0.0, steps)
-        return Work(STEPS * (step + 2.0 * shape.product), 0.0, STEPS)
+            steps = TYPICAL_STEPS if shape.psd else 4.0
+            return Work(once + steps * (step + ENTRY_FLOPS * size * size), 0.0, steps)
+        return Work(TYPICAL_STEPS * (step + 2.0 * shape.product), 0.0, TYPICAL_STEPS)
 
     @staticmethod
     def _misses(shape: Shape) -> Work:
         """Products with all rows, and a system of those missed, a Newton step."""
         k, size = 0.4 * shape.m, float(shape.unknowns)
         few = shape.weight * k * k * shape.n + k**3 / 3.0
-        system = min(few, k * size * size + size**3 / 3.0, 2.0 * GRADIENTS * 0.4 * shape.product)
-        return Work(NEWTON * (2.0 * shape.product + system), 0.0, 4.0 * NEWTON)
+        system = min(
+            few, k * size * size + size**3 / 3.0, 2.0 * GRADIENT_STEPS * 0.4 * shape.product
+        )
+        return Work(NEWTON_STEPS * (2.0 * shape.product + system), 0.0, 4.0 * NEWTON_STEPS)

@@ -45,7 +45,7 @@ from quadsense.methods.low_rank.lean import (
 from quadsense.methods.low_rank.passes import FactorPoint, conjugate, evaluate
 from quadsense.methods.low_rank.phases import (
     FIRST_DAMPING,
-    HINGE,
+    HINGE_SHARES,
     FactoredState,
     Phase,
     begin,
@@ -56,7 +56,6 @@ from quadsense.methods.low_rank.phases import (
     upper_ends,
 )
 from quadsense.methods.low_rank.program import (
-    LIFT,
     LowRankProgram,
     Matrix,
     Vector,
@@ -67,35 +66,36 @@ from quadsense.methods.low_rank.program import (
 from quadsense.methods.low_rank.quasi_newton import line_minimum, quasi_newton_step
 from quadsense.methods.low_rank.rest import fits_exactly
 from quadsense.methods.low_rank.starts import Draw, random_start, spectral_start
+from quadsense.methods.low_rank.traits import LIFT
 from quadsense.system.watch import look
 
 # Steps per stage, and penalties, of a lift.
-_LIFT_STEPS = 20
-_LIFT_PENALTY, _LIFT_GROWTH = 1e-3, 3.0
+MAX_LIFT_STEPS = 20
+LIFT_PENALTY, LIFT_GROWTH = 1e-3, 3.0
 # The same where rows are sparse: few of them carry most of what zero misses, and any penalty
 # larger than that folds the rest up before it has spread out.
-_LIFT_PENALTY_SPARSE, _LIFT_GROWTH_SPARSE = 1e-7, 10.0
-_LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
-_DAMPING_FACTOR = 5.0
+LIFT_PENALTY_SPARSE, LIFT_GROWTH_SPARSE = 1e-7, 10.0
+MIN_DAMPING, MAX_DAMPING = 1e-12, 1e8
+DAMPING_FACTOR = 5.0
 # A step by the factor of the one before is taken where it is to end within this share of the goal.
-_SURELY = 0.5
+MAX_REPEATED_SHARE = 0.5
 # Where less than this of a step is taken, it was damped too little.
-_SHORT = 0.3
+MIN_LENGTH_UNDAMPED = 0.3
 # With damping down to this, far above single precision's rounding, it solves for the step.
-_SINGLE_DAMPING = 2e-5
+MIN_DAMPING_SINGLE = 2e-5
 # Least scale of damping, as a share of the mean scale; a lift damps all rows alike.
-_SCALE_FLOOR, _SCALE_FLOOR_LIFT = 1e-3, 1.0
+MIN_SCALE_SHARE, MIN_SCALE_SHARE_LIFT = 1e-3, 1.0
 # A stage ends when this many steps in a row gain less than this share of the loss.
-_SLOW_GAIN, _SLOW_GAIN_LIFT = 1e-4, 1e-3
+SLOW_GAIN, SLOW_GAIN_LIFT = 1e-4, 1e-3
 # The same where least squares is to be settled, and no Newton steps are to follow.
-_SETTLED = 1e-10
+SLOW_GAIN_AT_REST = 1e-10
 # Taking rows in turn ends after this many turns of all in a row that gain less than this share.
-_SLOW_TURN, _SLOW_TURNS = 0.02, 8
-_SLOW_STEPS_LIFT, _SLOW_STEPS_DENSE, _SLOW_STEPS = 1, 3, 5
+SLOW_TURN_GAIN, MAX_SLOW_TURNS = 0.02, 8
+MAX_SLOW_STEPS_LIFT, MAX_SLOW_STEPS_DENSE, MAX_SLOW_STEPS = 1, 3, 5
 # Restarts without a tolerance, where rows are few.
-_LEAST_RESTARTS = 5
+RESTARTS_WITHOUT_TOLERANCE = 5
 # Most steps of a phase; fewer of Gauss-Newton after a restart, which converges soon if at all.
-_PHASE_STEPS, _RESTARTED_STEPS = 2000, 200
+MAX_PHASE_STEPS, MAX_STEPS_AFTER_RESTART = 2000, 200
 
 
 def start(
@@ -124,7 +124,9 @@ def start(
     if max_restarts is None:
         max_restarts = 3 if rank is None else default_restarts(problem.F, rank, rank + LIFT)
         if not problem.target:  # nothing says when a least is low enough
-            max_restarts = 0 if rows_are_ample(problem.F, first_rank) else _LEAST_RESTARTS
+            max_restarts = (
+                0 if rows_are_ample(problem.F, first_rank) else RESTARTS_WITHOUT_TOLERANCE
+            )
     lean = is_lean(problem, first_rank)
     with np.errstate(under="ignore"):
         if factor is None and lean:
@@ -133,7 +135,7 @@ def start(
             Y = spectral_start(problem, first_rank, (seed, 0))
         else:
             Y = _padded(problem, factor, first_rank, (seed, 0))
-        theta = HINGE[0] if lean else 0.0
+        theta = HINGE_SHARES[0] if lean else 0.0
         if lean:
             point = lean_start(problem, Y, theta)
         else:
@@ -218,7 +220,7 @@ def tightened(problem: LowRankProgram, state: FactoredState, goal: float) -> Fac
     phase = Phase.HINGE if state.theta > 0.0 else Phase.SQUARES
     with np.errstate(under="ignore"):
         if is_lean(problem, state.rank):
-            theta = HINGE[0] * goal
+            theta = HINGE_SHARES[0] * goal
             point = lean_start(problem, state.best, theta)
             state = replace(state, goal=goal, phase=phase, max_ratio=np.inf)
             changes = {"theta": theta, "memory": (), "slow_steps": 0, "least": np.inf}
@@ -270,16 +272,16 @@ def _step(whole: LowRankProgram, state: FactoredState) -> FactoredState:
             trial, memory = _rotated(problem, trial, memory)
     after = _loss(trial, penalty)
     gained = after < before
-    slow_gain = _SLOW_GAIN_LIFT if lifted else _SLOW_GAIN
+    slow_gain = SLOW_GAIN_LIFT if lifted else SLOW_GAIN
     if settles(whole, state) and not dense:
-        slow_gain = _SETTLED
+        slow_gain = SLOW_GAIN_AT_REST
     # A Gauss-Newton step that was rejected, or cut short, only asks for more damping.
     slow = before - after < slow_gain * before and ((length == 1.0 and gained) or not dense)
     damping = state.damping
     if length == 1.0 and gained:
-        damping /= _DAMPING_FACTOR
-    elif length < _SHORT or not gained:
-        damping *= _DAMPING_FACTOR
+        damping /= DAMPING_FACTOR
+    elif length < MIN_LENGTH_UNDAMPED or not gained:
+        damping *= DAMPING_FACTOR
     state = noted(
         whole,
         state,
@@ -288,20 +290,20 @@ def _step(whole: LowRankProgram, state: FactoredState) -> FactoredState:
         passes=state.passes + passes,
         point=trial if gained else point,
         memory=memory,
-        damping=max(damping, _LEAST_DAMPING),
+        damping=max(damping, MIN_DAMPING),
         slow_steps=state.slow_steps + 1 if slow else 0 if length == 1.0 else state.slow_steps,
     )
-    patience, most = _SLOW_STEPS, _PHASE_STEPS
+    patience, most = MAX_SLOW_STEPS, MAX_PHASE_STEPS
     if dense:
-        patience = _SLOW_STEPS_LIFT if lifted else _SLOW_STEPS_DENSE
+        patience = MAX_SLOW_STEPS_LIFT if lifted else MAX_SLOW_STEPS_DENSE
         if state.starts > 0:
-            most = _LIFT_STEPS if lifted else _RESTARTED_STEPS
+            most = MAX_LIFT_STEPS if lifted else MAX_STEPS_AFTER_RESTART
     if state.phase is Phase.SQUARES and state.level + 1 < len(whole.levels):
         # On the way to the weights that count: where it creeps, the next ones may not.
-        most = min(most, _PHASE_STEPS // len(whole.levels))
+        most = min(most, MAX_PHASE_STEPS // len(whole.levels))
     stalled = (
         state.slow_steps >= patience
-        or state.damping > _MOST_DAMPING
+        or state.damping > MAX_DAMPING
         or state.stage_steps >= most
         or not before > 0.0
     )
@@ -314,7 +316,7 @@ def _lean(problem: LowRankProgram, state: FactoredState) -> FactoredState:
         return _turn(problem, state)
     before = state.point.value
     trial, memory, passes = lean_step(problem, state.point, state.theta, state.memory)
-    slow = before - trial.value < _SLOW_GAIN * before
+    slow = before - trial.value < SLOW_GAIN * before
     state = noted(
         problem,
         state,
@@ -327,7 +329,7 @@ def _lean(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     )
     if state.finished:  # what led here is not needed any more, and large
         return changed(state, memory=(), point=replace(trial, gradient=trial.P))
-    stalled = state.slow_steps >= _SLOW_STEPS or state.stage_steps >= _PHASE_STEPS
+    stalled = state.slow_steps >= MAX_SLOW_STEPS or state.stage_steps >= MAX_PHASE_STEPS
     if not stalled:
         return state
     if state.restarts >= state.max_restarts:
@@ -348,7 +350,7 @@ def _lean(problem: LowRankProgram, state: FactoredState) -> FactoredState:
 def _turn(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     """Take the rows in turn; where that gains little any more, descend from there."""
     trial = lean_turn(problem, state.point, state.theta, state.goal)
-    slow = trial.value > (1.0 - _SLOW_TURN) * state.least
+    slow = trial.value > (1.0 - SLOW_TURN_GAIN) * state.least
     state = noted(
         problem,
         state,
@@ -359,7 +361,7 @@ def _turn(problem: LowRankProgram, state: FactoredState) -> FactoredState:
         passes=state.passes + 1,
         least=min(state.least, trial.value),
     )
-    stalled = state.slow_steps >= _SLOW_TURNS or state.stage_steps >= _PHASE_STEPS
+    stalled = state.slow_steps >= MAX_SLOW_TURNS or state.stage_steps >= MAX_PHASE_STEPS
     if state.finished or not stalled:
         return state
     point = lean_evaluate(problem, trial.Y, state.theta)
@@ -372,8 +374,8 @@ def _gauss_newton(
 ) -> tuple[FactorPoint, float]:
     """Return the point after a Gauss-Newton step, and how much of the step was taken."""
     point, damping, theta = state.point, state.damping, state.theta
-    floor = _SCALE_FLOOR if penalty is None else _SCALE_FLOOR_LIFT
-    single = problem.low is not None and penalty is None and damping >= _SINGLE_DAMPING
+    floor = MIN_SCALE_SHARE if penalty is None else MIN_SCALE_SHARE_LIFT
+    single = problem.low is not None and penalty is None and damping >= MIN_DAMPING_SINGLE
     slope = point.gradient if penalty is None else point.gradient + penalty[:, None] * point.Y
     step = normal_equations(problem, point, penalty, damping, floor, single)
     D = step(slope)
@@ -385,7 +387,7 @@ def _gauss_newton(
     trial = evaluate(problem, axes @ moved, theta)
     if _loss(trial, penalty) < before:
         # Of an error e Newton's step leaves C e^2, and one by the same factor then 2 C e of that.
-        ends = 2.0 * trial.ratio * trial.ratio <= _SURELY * state.goal * point.ratio
+        ends = 2.0 * trial.ratio * trial.ratio <= MAX_REPEATED_SHARE * state.goal * point.ratio
         if ends and trial.ratio > state.goal and penalty is None and problem.signs is None:
             D = step(conjugate(axes).T @ trial.gradient)
             again = evaluate(problem, turned(problem, moved + D), theta)
@@ -420,7 +422,7 @@ def _penalty(problem: LowRankProgram, state: FactoredState) -> Vector:
     # In this unit the penalty of a whole A weighs as much as the misfit of zero.
     unit = float(np.dot(problem.weight, problem.b**2)) / trace
     sparse = problem.shared.sparse is not None
-    least = _LIFT_PENALTY_SPARSE if sparse else _LIFT_PENALTY
-    growth = _LIFT_GROWTH_SPARSE if sparse else _LIFT_GROWTH
+    least = LIFT_PENALTY_SPARSE if sparse else LIFT_PENALTY
+    growth = LIFT_GROWTH_SPARSE if sparse else LIFT_GROWTH
     penalty[state.rank :] = least * growth**state.stage * unit
     return penalty

@@ -21,7 +21,7 @@ from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector
 from quadsense.system.watch import look
 
 # Share of ``||X* X||_F`` below which ``||X S X*||_F`` counts as what cancellation left.
-_CANCELS = 0.3
+MAX_CANCELLED_SHARE = 0.3
 
 
 def balanced(problem: LowRankProgram, Y: Matrix) -> Matrix:
@@ -42,7 +42,7 @@ def balanced(problem: LowRankProgram, Y: Matrix) -> Matrix:
     mass = float(np.vdot(Y, Y).real) or 1.0
     with np.errstate(under="ignore"):
         squares = np.abs((conjugate(Y) @ Y.T) / mass) ** 2
-        if float(signs @ squares @ signs) >= _CANCELS**2 * float(squares.sum()):
+        if float(signs @ squares @ signs) >= MAX_CANCELLED_SHARE**2 * float(squares.sum()):
             return Y
         Q, R = np.linalg.qr(Y.T)
         values, vectors = np.linalg.eigh((R * signs) @ conjugate(R).T)
@@ -56,11 +56,11 @@ def balanced(problem: LowRankProgram, Y: Matrix) -> Matrix:
 Indices = npt.NDArray[np.intp]
 
 # Unknowns up to which the normal equations of sparse rows are solved as dense ones.
-_SPARSE_SIZE = 600
+MAX_UNKNOWNS_AS_DENSE = 600
 # Least scale of an unknown of its own, as a share of the largest.
-_LEAST_SCALE = 1e-12
+MIN_UNKNOWN_SCALE = 1e-12
 # Longest entry of a step, in those of the factor or of one that reads 1.
-_LONGEST = 1e3
+MAX_STEP_ENTRY = 1e3
 
 
 def shortened(Y: Matrix, D: Matrix) -> Matrix:
@@ -71,11 +71,11 @@ def shortened(Y: Matrix, D: Matrix) -> Matrix:
     One that is out of range itself is none.
     """
     longest = float(np.abs(D).max(initial=0.0))
-    if longest <= _LONGEST:
+    if longest <= MAX_STEP_ENTRY:
         return D
     if not np.isfinite(longest):
         return np.zeros_like(D)
-    most = _LONGEST * max(1.0, float(np.abs(Y).max(initial=0.0)))
+    most = MAX_STEP_ENTRY * max(1.0, float(np.abs(Y).max(initial=0.0)))
     return D if longest <= most else D * (most / longest)
 
 
@@ -160,7 +160,7 @@ def normal_equations(
     count = H.shape[0] // len(Y)
     diagonal = np.asarray(H.diagonal(), dtype=np.float64)
     if problem.uneven and penalty is None:
-        shifts = damping * np.maximum(diagonal, _LEAST_SCALE * float(diagonal.max()))
+        shifts = damping * np.maximum(diagonal, MIN_UNKNOWN_SCALE * float(diagonal.max()))
     else:
         scales = diagonal.reshape(len(Y), -1).sum(axis=1) / Y.shape[1]
         least = floor * float(scales.sum()) / len(scales)
@@ -220,7 +220,7 @@ def jacobian(
 def _factored(H: Any, shifts: Vector) -> Callable[[Vector], Vector] | None:
     """Return what solves ``(H + diag(shifts)) D = right``; None where that is not definite."""
     size = H.shape[0]
-    if sp.issparse(H) and size > _SPARSE_SIZE:
+    if sp.issparse(H) and size > MAX_UNKNOWNS_AS_DENSE:
         shifted = sp.csc_array(H + sp.diags_array(shifts))
         look(float(size) ** 2)
         try:

@@ -17,11 +17,11 @@ from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_bo
 from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector
 
 # Newton steps on equalities alone: they converge quadratically.
-_CORRECTIONS = 8
+MAX_CORRECTIONS = 8
 # Equalities up to which their equations are formed.
-_MOST = 2000
+MAX_HELD = 2000
 
-SINGULAR = 1e-12
+MIN_SINGULAR_SHARE = 1e-12
 """Singular values of the equalities' derivative below this share of the largest are rounding."""
 
 
@@ -108,7 +108,7 @@ def _held(problem: LowRankProgram, point: FactorPoint, z: Vector) -> HeldReading
             sides = np.where(presses, side, sides)
             equal = equal | presses
     index = np.flatnonzero(equal)
-    return HeldReadings(index, goal[index], sides[index]) if 0 < index.size <= _MOST else None
+    return HeldReadings(index, goal[index], sides[index]) if 0 < index.size <= MAX_HELD else None
 
 
 def moved_onto(
@@ -116,11 +116,11 @@ def moved_onto(
 ) -> FactorPoint:
     """Return the point after Newton's method on what is held, as far as that leads nearer."""
     index, goal = held.index, held.goal
-    for _ in range(_CORRECTIONS):
+    for _ in range(MAX_CORRECTIONS):
         miss = goal - point.z[index]
         if np.all(np.abs(miss) <= 0.25 * rounding_bound(problem, point.Y)[index]):
             break
-        D = np.linalg.lstsq(derivative(problem, point, index), miss, rcond=SINGULAR)[0]
+        D = np.linalg.lstsq(derivative(problem, point, index), miss, rcond=MIN_SINGULAR_SHARE)[0]
         Y = point.Y + shortened(point.Y, D.view(point.Y.dtype).reshape(point.Y.shape))
         trial = evaluate(problem, turned(problem, Y), theta)
         if not float(np.max(np.abs(goal - trial.z[index]))) < float(np.max(np.abs(miss))):
@@ -183,12 +183,12 @@ def model_of(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | N
     if held is not None:
         E = derivative(problem, point, held.index)
         y = y.copy()
-        y[held.index] -= np.linalg.lstsq(E.T, slope, rcond=SINGULAR)[0]
+        y[held.index] -= np.linalg.lstsq(E.T, slope, rcond=MIN_SINGULAR_SHARE)[0]
         fixed = np.concatenate([fixed, E])
     N: Matrix | None = None
     if fixed.size:
         _, sizes, axes = np.linalg.svd(fixed, full_matrices=True)
-        kept = int(np.count_nonzero(sizes > SINGULAR * float(sizes.max(initial=0.0))))
+        kept = int(np.count_nonzero(sizes > MIN_SINGULAR_SHARE * float(sizes.max(initial=0.0))))
         N = axes[kept:].T  # directions that change A, and nothing of what is held
     G = _as_real(problem.F.adjoint(y))
     curved = H.copy()

@@ -22,9 +22,9 @@ from quadsense.methods.low_rank.traits import LEAN_BYTES
 
 # How far a row is moved, relative to what would just suffice: seen 30 to 45 turns of all rows of a
 # network of 10^5 to 10^6 nodes, and 240 with 1.
-_BEYOND = 1.9
+OVERSHOOT = 1.9
 # Lengths tried, each a quarter of the one before, before a step counts as none.
-_SHORTER = 12
+MAX_QUARTERINGS = 12
 
 
 def is_lean(problem: LowRankProgram, rank: int) -> bool:
@@ -55,7 +55,7 @@ def lean_turn(
     had in their turn; what fits by them is looked at again.
     """
     X = np.array(point.Y.T, order="C")
-    moved = _in_turn(problem, X, theta, _BEYOND)
+    moved = _in_turn(problem, X, theta, OVERSHOOT)
     return _in_turn(problem, X, theta) if moved.ratio <= goal else moved
 
 
@@ -118,7 +118,7 @@ def lean_step(
     if not dot(D, slope) < 0.0:
         D = -slope
     length = _length(problem, point.Y, D, dot(D, slope), theta)
-    for passes in range(2, 2 + _SHORTER):
+    for passes in range(2, 2 + MAX_QUARTERINGS):
         if length == 0.0:
             break
         Y = length * D

@@ -20,7 +20,6 @@ from quadsense.methods.low_rank import descent
 from quadsense.methods.low_rank.gauss_newton import balanced
 from quadsense.methods.low_rank.phases import FactoredState, Phase, why_not
 from quadsense.methods.low_rank.program import (
-    LIFT,
     FactorBounds,
     LowRankProgram,
     Mask,
@@ -29,21 +28,21 @@ from quadsense.methods.low_rank.program import (
     takes_normal_equations,
 )
 from quadsense.methods.low_rank.starts import in_range, leading_factor
-from quadsense.methods.low_rank.traits import LowRankTraits
+from quadsense.methods.low_rank.traits import LIFT, LowRankTraits
 from quadsense.methods.steps import Stepped, nothing, own
 from quadsense.vocabulary import Claim, because
 
 # Tolerances are kept within this factor of the largest reading, so that squares of ratios do not
 # overflow: wider ones are met anyway, and narrower ones no float64 can certify.
-_WIDEST = 2.0**500
+MAX_TOLERANCE_RATIO = 2.0**500
 # The unit of a row with one end whose own is larger than that end, as a share of the end; no unit
 # is below such a share of the typical one.
-_SHARE, _NARROWEST = 0.01, 1e-6
+ONE_SIDED_UNIT, MIN_UNIT_SHARE = 0.01, 1e-6
 # An equality counts as a tolerance this many times narrower than the narrowest, but not narrower
 # than this share of the largest reading, beyond which normal equations lose it.
-_EQUAL, _EQUAL_FLOOR = 1e-2, 1e-7
+EQUALITY_SHARE, MIN_EQUALITY_UNIT = 1e-2, 1e-7
 # Weight of what must hold, relative to the median one of least squares.
-_HARD = 1e6
+HARD_WEIGHT = 1e6
 
 
 @dataclass(frozen=True)
@@ -141,13 +140,17 @@ def _general(
 def _units(b: Vector, delta: Vector, one: Mask, equal: Mask) -> Vector:
     """Return what misses are counted in: half-widths, or a similar unit for rows without one."""
     sizes = np.maximum(np.abs(b), float(np.median(np.abs(b))) or 1.0)
-    unit = np.where(one & ~((delta > 0.0) & (delta <= sizes)), _SHARE * sizes, delta)
+    unit = np.where(one & ~((delta > 0.0) & (delta <= sizes)), ONE_SIDED_UNIT * sizes, delta)
     known = unit[~equal & (unit > 0.0)]
-    typical = float(np.median(known)) if known.size else _SHARE * (float(np.max(np.abs(b))) or 1.0)
-    unit = np.where(one, np.maximum(unit, _NARROWEST * typical), unit)
+    typical = (
+        float(np.median(known))
+        if known.size
+        else ONE_SIDED_UNIT * (float(np.max(np.abs(b))) or 1.0)
+    )
+    unit = np.where(one, np.maximum(unit, MIN_UNIT_SHARE * typical), unit)
     least = float(np.min(known)) if known.size else typical
-    floor = _EQUAL_FLOOR * float(np.max(np.abs(b)))
-    return np.where(equal, max(min(_EQUAL * least, typical), min(floor, typical)), unit)
+    floor = MIN_EQUALITY_UNIT * float(np.max(np.abs(b)))
+    return np.where(equal, max(min(EQUALITY_SHARE * least, typical), min(floor, typical)), unit)
 
 
 def _with_hard(weights: Vector, told: Mask) -> Vector:
@@ -159,7 +162,7 @@ def _with_hard(weights: Vector, told: Mask) -> Vector:
         weights = np.ldexp(weights, -np.frexp(np.max(weights, initial=0.0))[1])
     known = weights[told & (weights > 0.0)]
     middle = float(np.median(known)) if known.size else 1.0
-    return np.where(told, weights, _HARD * middle)
+    return np.where(told, weights, HARD_WEIGHT * middle)
 
 
 def _scaled(
@@ -177,7 +180,9 @@ def _scaled(
     exponent = math.ceil(math.frexp(largest)[1] / 2)
     with np.errstate(over="ignore", under="ignore"):
         b = np.ldexp(b, -2 * exponent)
-        delta = compact(np.clip(np.ldexp(delta, -2 * exponent), 1.0 / _WIDEST, _WIDEST))
+        delta = compact(
+            np.clip(np.ldexp(delta, -2 * exponent), 1.0 / MAX_TOLERANCE_RATIO, MAX_TOLERANCE_RATIO)
+        )
         if bounds is not None:
             pick = slice(None) if index is None else index
             below, above = (
@@ -190,9 +195,9 @@ def _scaled(
 
 
 # Entries of X below this share of the largest: in A they are less than the square of rounding.
-_NOTHING = 2.0**-120
+MIN_ENTRY_SHARE = 2.0**-120
 
-THIN, LONG = 0.05, 50
+MAX_THIN_SHARE, MIN_THIN_LENGTH = 0.05, 50
 """Share of nonzero entries up to which dense rows, from this length on, are held sparse."""
 
 
@@ -295,7 +300,7 @@ class LowRank(LowRankTraits, Stepped):
             X = balanced(program.inner, X.T).T
         X = np.ldexp(1.0, program.asked.exponent) * X
         # Ranks that are not needed shrink for ever: what is left of them only underflows.
-        X[np.abs(X) < _NOTHING * np.max(np.abs(X), initial=0.0)] = 0.0
+        X[np.abs(X) < MIN_ENTRY_SHARE * np.max(np.abs(X), initial=0.0)] = 0.0
         signs = None
         if program.inner is not None:
             signs = program.inner.signs_of(X.shape[1])
@@ -311,13 +316,13 @@ class LowRank(LowRankTraits, Stepped):
 def _thinned(F: Sensing) -> Sensing:
     """The rows held sparse where nearly all entries are 0: steps for those are others."""
     kind = F.kind
-    if not F.rank_one or not isinstance(kind, Dense) or F.n < LONG:
+    if not F.rank_one or not isinstance(kind, Dense) or F.n < MIN_THIN_LENGTH:
         return F
     U = kind.U
     if not is_numpy(U) or U.dtype.itemsize < 8:
         return F
-    most = THIN * U.size
-    some = U[: int(2 * THIN * len(U)) + 1]  # enough to tell of rows that are full
+    most = MAX_THIN_SHARE * U.size
+    some = U[: int(2 * MAX_THIN_SHARE * len(U)) + 1]  # enough to tell of rows that are full
     if np.count_nonzero(some) > most or np.count_nonzero(U) > most:
         return F
     factors = 1.0 if F.factors is None else F.factors

@@ -24,9 +24,9 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector
 
 # Of float64: the distance of 1 from the next number, and the smallest one of all digits.
-_EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
+EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 # Rows that are judged together.
-_PART = 2**14
+PART_ROWS = 2**14
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def inner(P: Matrix, Q: Matrix, signs: Vector | None = None) -> npt.NDArray[Any]
 def rounding_unit(problem: LowRankProgram, k: int) -> float:
     """Return what a residual of a factor of k rows errs by, relatively: see `rounding_bound`."""
     terms = 4 * problem.F.raw.length + 2 * k + 8
-    return float(terms * _EPS + 4.0 * problem.F.rounding)
+    return float(terms * EPS + 4.0 * problem.F.rounding)
 
 
 def rounding_bound(problem: LowRankProgram, Y: Matrix, part: slice = slice(None)) -> Vector:
@@ -104,10 +104,10 @@ def rounding_bound(problem: LowRankProgram, Y: Matrix, part: slice = slice(None)
     size = scalar(np.vdot(Y, Y).real)
     bound: Vector = np.abs(problem.b[part])
     if not problem.F.rank_one:
-        unit += 2 * problem.F.sum_terms(8) * _EPS
+        unit += 2 * problem.F.sum_terms(8) * EPS
         size = size * problem.F.masses[part]
     bound *= unit
-    bound += size * unit + _TINY
+    bound += size * unit + TINY
     return bound
 
 
@@ -178,7 +178,7 @@ def _evaluate_sums(problem: LowRankProgram, F: Sensing, Y: Matrix, theta: float)
 
 def _worst(problem: LowRankProgram, Y: Matrix, z: Vector) -> Any:
     """Return the largest ratio, computed in parts of the rows that stay in cache."""
-    size = _PART if isinstance(z, np.ndarray) else len(z)
+    size = PART_ROWS if isinstance(z, np.ndarray) else len(z)
     parts = (slice(first, first + size) for first in range(0, len(z), size))
     ratios = (problem.ratios(z[part], rounding_bound(problem, Y, part), part) for part in parts)
     largest = [scalar(each.max()) for each in ratios]
@@ -202,11 +202,11 @@ def weighted_rows_product(F: Sensing, scale: npt.NDArray[Any], V: Matrix) -> Mat
 
 
 # A length below this is none: the step would be lost in rounding.
-_LEAST = 1e-8
+MIN_LENGTH = 1e-8
 # Coefficients, in units of the last, beyond which the line is a parabola to rounding.
-_QUADRATIC = 1e50
+MAX_CUBIC_COEFFICIENT = 1e50
 # How often the rows beyond their tolerances are looked up again.
-_ROUNDS = 4
+MAX_LOOKUPS = 4
 
 
 def best_length(
@@ -257,7 +257,7 @@ def best_length(
     # the difference would be rounding, which far from all bends leads to a step that overflows.
     pressed, start = along - pull if bend > 0.0 else 0.0, 0.5 * least
     t = 0.0
-    for _ in range(_ROUNDS):
+    for _ in range(MAX_LOOKUPS):
         here = z + t * (z1 + t * z2)
         e = problem.excess(here, theta)
         w = weight * (e != 0.0)
@@ -270,9 +270,9 @@ def best_length(
         if not slope < 0.0:
             break
         t = quartic_minimum(slope, squared + 2.0 * bent + bend, 3.0 * crossed, 2.0 * fourth)
-    while t > _LEAST and not 0.5 * float(lost(t)) + t * pressed + 0.5 * t * t * bend < start:
+    while t > MIN_LENGTH and not 0.5 * float(lost(t)) + t * pressed + 0.5 * t * t * bend < start:
         t /= 4.0
-    return t if t > _LEAST else 0.0
+    return t if t > MIN_LENGTH else 0.0
 
 
 def quartic_minimum(c1: float, c2: float, c3: float, c4: float) -> float:
@@ -293,13 +293,13 @@ def quartic_minimum(c1: float, c2: float, c3: float, c4: float) -> float:
     """
     if not c4 > 0.0:
         t = -c1 / c2 if c2 > 0.0 else 0.0
-        return t if t > _LEAST and math.isfinite(t) else 0.0
+        return t if t > MIN_LENGTH and math.isfinite(t) else 0.0
     # In units of s the cubic is x^3 + a x^2 + b x - 1.
     s = (-c1 / c4) ** (1.0 / 3.0)
     if not s > 0.0:  # the slope is negligible next to the quartic
         return 0.0
     a, b = c3 / c4 / s, c2 / c4 / s / s
-    if not abs(a) + abs(b) < _QUADRATIC:
+    if not abs(a) + abs(b) < MAX_CUBIC_COEFFICIENT:
         return quartic_minimum(c1, c2, 0.0, 0.0)
     found = [_polished(x, a, b) for x in _cubic_roots(a, b)]
     roots = [x for x in found if x > 0.0 and math.isfinite(x)]
@@ -310,7 +310,7 @@ def quartic_minimum(c1: float, c2: float, c3: float, c4: float) -> float:
         return x * (-1.0 + x * (b / 2.0 + x * (a / 3.0 + x / 4.0)))
 
     best = min(roots, key=value)
-    return best * s if value(best) < 0.0 and best * s > _LEAST else 0.0
+    return best * s if value(best) < 0.0 and best * s > MIN_LENGTH else 0.0
 
 
 def _cubic_roots(a: float, b: float) -> list[float]:

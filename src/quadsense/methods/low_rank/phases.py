@@ -13,9 +13,10 @@ from quadsense.core.records import changed
 from quadsense.methods.low_rank.gauss_newton import balanced, turned
 from quadsense.methods.low_rank.held import corrected
 from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_share, within_rounding
-from quadsense.methods.low_rank.program import LIFT, LowRankProgram, Matrix, Vector, rows_are_ample
+from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector, rows_are_ample
 from quadsense.methods.low_rank.rest import fits_exactly, is_settled, settled
 from quadsense.methods.low_rank.starts import descent_row, random_start
+from quadsense.methods.low_rank.traits import LIFT
 from quadsense.vocabulary import Reason, because
 
 
@@ -132,25 +133,25 @@ LIFT_STAGES = 8
 FIRST_DAMPING = 1e-2
 """Damping of the first Gauss-Newton step of a phase."""
 
-HINGE = (0.95, 0.99, 0.999)
+HINGE_SHARES = (0.95, 0.99, 0.999)
 """Shares of the tolerances that a hinge aims at, one after the other: a little inside, to get there
 in finitely many steps."""
 
 # The next share is taken where one is too far inside, but the worst ratio no larger than this.
-_NEAR = 1.5
+MAX_RATIO_NEAR = 1.5
 # Share of the tolerance that rounding may take before a stall is put down to it.
-_BLURRED = 0.5
+MIN_ROUNDED_SHARE = 0.5
 # Eigenvalue, relative to its matrix, that counts as not negative when the rank grows.
-_FLAT = 1e-6
+MAX_FLAT_CURVATURE = 1e-6
 # Size of the extra rows of a lift from the least squares so far, relative to its own rows.
-_NUDGE = 0.01
+NUDGE_SIZE = 0.01
 # Number of attempts from random factors that end at the best least-squares value so far: more of
 # them would find nothing better. Values count as the same within _SAME where least squares is
 # brought to rest, and within _SAME_UNSETTLED where an attempt ends as soon as it is slow, which
 # leaves up to a percent of the loss (measured).
-_AGAIN, _SAME, _SAME_UNSETTLED = 20, 1e-6, 1e-2
+MAX_REPEATS, SAME_LOSS, SAME_LOSS_UNSETTLED = 20, 1e-6, 1e-2
 # How many times the usual trace any fit would need before none is believed to exist.
-_TRACES = 100.0
+MAX_USUAL_TRACES = 100.0
 
 
 def level_of(problem: LowRankProgram, state: FactoredState) -> LowRankProgram:
@@ -199,18 +200,18 @@ def next_phase(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     if state.finished:
         return state
     if squares:
-        state = _with_least(state, point, _SAME if problem.chooses else _SAME_UNSETTLED)
+        state = _with_least(state, point, SAME_LOSS if problem.chooses else SAME_LOSS_UNSETTLED)
     if not problem.target:
         return _after_squares(problem, state)
     if squares and problem.chooses and point.ratio <= state.goal:
         return replace(state, phase=Phase.MET, best=point.Y, max_ratio=point.ratio)
     blur = rounding_share(problem, point.Y)
-    if blur >= _BLURRED and within_rounding(problem, point, state.goal):
+    if blur >= MIN_ROUNDED_SHARE and within_rounding(problem, point, state.goal):
         return replace(state, phase=Phase.ROUNDED, best=point.Y, blur=blur)
     if squares and blur < state.goal and (problem.chooses or _may_fit(problem, state)):
         return begin(problem, state, point.Y, Phase.HINGE, state.level)
-    near = not squares and point.ratio <= _NEAR * state.goal
-    if near and state.stage + 1 < len(HINGE):
+    near = not squares and point.ratio <= MAX_RATIO_NEAR * state.goal
+    if near and state.stage + 1 < len(HINGE_SHARES):
         return begin(problem, state, point.Y, Phase.HINGE, state.level, state.stage + 1)
     if _is_hopeless(problem, state):
         return _exhausted(problem, state, no_rank_fits=True)
@@ -284,7 +285,7 @@ def _shows_infeasible(problem: LowRankProgram, point: FactorPoint, smallest: flo
     else:
         margin = -problem.bounds.support(y, problem.b)
     usual = problem.F.n * float(np.max(np.abs(problem.b) + problem.delta))
-    return margin > 0.0 and margin >= -smallest * _TRACES * usual
+    return margin > 0.0 and margin >= -smallest * MAX_USUAL_TRACES * usual
 
 
 def _exhausted(
@@ -305,7 +306,7 @@ def begin(
     """Begin a phase at a factor, with fresh damping and memory."""
     theta = 0.0
     if phase is Phase.HINGE:  # aim inside what rounding leaves of the tolerances
-        theta = HINGE[stage] * max(state.goal - rounding_share(problem, Y), 0.0)
+        theta = HINGE_SHARES[stage] * max(state.goal - rounding_share(problem, Y), 0.0)
     state = replace(state, phase=phase, level=level)
     return noted(
         problem,
@@ -322,7 +323,7 @@ def begin(
 
 
 def _restarts_allowed(problem: LowRankProgram, state: FactoredState) -> int:
-    if state.again >= _AGAIN and problem.shared.sparse is None:
+    if state.again >= MAX_REPEATS and problem.shared.sparse is None:
         return 0
     ample = rows_are_ample(problem.F, state.rank)
     return 0 if state.growing and ample else state.max_restarts
@@ -343,7 +344,7 @@ def _restart(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     local = problem.shared.sparse is not None and len(state.anchor) == state.rank
     if local and starts % 4 == 0:
         size = float(np.linalg.norm(state.anchor) / np.linalg.norm(Y[: state.rank]))
-        Y = np.concatenate([state.anchor, _NUDGE * size * Y[state.rank :]])
+        Y = np.concatenate([state.anchor, NUDGE_SIZE * size * Y[state.rank :]])
         return begin(problem, state, Y, Phase.LIFT, last)
     if local and starts % 4 != 1 and len(state.best) == state.rank:
         base = state.best if starts % 4 == 2 else state.anchor
@@ -356,7 +357,7 @@ def _grow(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     weighed = problem.levels[-1]
     point = evaluate(weighed, state.anchor, 0.0)
     row, value, curvature = descent_row(weighed, point)
-    if curvature > -_FLAT or state.rank >= problem.F.n:
+    if curvature > -MAX_FLAT_CURVATURE or state.rank >= problem.F.n:
         hopeless = _shows_infeasible(weighed, point, value)
         return _exhausted(problem, state, no_rank_fits=hopeless)
     state = replace(
@@ -366,7 +367,7 @@ def _grow(problem: LowRankProgram, state: FactoredState) -> FactoredState:
 
 
 # Unknowns that are thrown elsewhere at once, at most.
-_THROWN = 3
+MAX_THROWN = 3
 
 
 def thrown(problem: LowRankProgram, Y: Matrix, rng: np.random.Generator) -> Matrix:
@@ -384,7 +385,7 @@ def thrown(problem: LowRankProgram, Y: Matrix, rng: np.random.Generator) -> Matr
     moved = Y.copy()
     reads = np.sqrt(np.sum(np.abs(point.P) ** 2, axis=0))
     seen = abs(U)
-    for row in rng.choice(blame.size, size=int(rng.integers(1, _THROWN + 1)), p=blame / total):
+    for row in rng.choice(blame.size, size=int(rng.integers(1, MAX_THROWN + 1)), p=blame / total):
         columns = U.indices[U.indptr[row] : U.indptr[row + 1]]
         column = int(rng.choice(columns))
         # As far as the row reads, or as all that see the unknown do, or between.

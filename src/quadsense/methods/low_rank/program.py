@@ -15,6 +15,7 @@ from quadsense.core.intervals import BEYOND
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import beneath
+from quadsense.methods.low_rank.traits import LIFT
 from quadsense.system.memory import Scratch
 
 Vector = npt.NDArray[np.float64]
@@ -22,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 
 # Weights this far above the middle one are walls to a descent; each level raises the cap by so
 # much, or by more where that would take more levels than this.
-_STEEP, _LEVEL, _MOST_LEVELS = 1e3, 1e4, 12
+MAX_WEIGHT_SPREAD, LEVEL_GROWTH, MAX_LEVELS = 1e3, 1e4, 12
 
 
 @dataclass(frozen=True)
@@ -95,39 +96,36 @@ class FactorBounds:
 def weights_by_level(weights: Vector) -> list[Vector]:
     """Weights of least squares whose spread is limited, less and less; the last are those given."""
     most = float(weights.max())
-    if most <= float(weights.min()) * _STEEP or not most > 0.0:
+    if most <= float(weights.min()) * MAX_WEIGHT_SPREAD or not most > 0.0:
         return [weights]
     middle = float(np.median(weights[weights > 0.0]))
-    if most <= middle * _STEEP:
+    if most <= middle * MAX_WEIGHT_SPREAD:
         return [weights]
     levels, cap = [], middle
-    share = 1.0 / _MOST_LEVELS
-    growth = max(_LEVEL, most**share / middle**share)
-    while cap * _STEEP < most:
+    share = 1.0 / MAX_LEVELS
+    growth = max(LEVEL_GROWTH, most**share / middle**share)
+    while cap * MAX_WEIGHT_SPREAD < most:
         levels.append(np.minimum(weights, cap))
         cap *= growth
     return [*levels, weights]
 
 
-LIFT = 2
-"""Ranks that a lift has too many."""
-
 # Normal equations are formed up to this many unknowns and entries of J, and up to this many flops
 # where rows are ample and a dozen quasi-Newton steps serve as well.
-_DENSE_UNKNOWNS, _DENSE_ENTRIES, _DENSE_FLOPS = 1000, 500_000, 5e7
+MAX_DENSE_UNKNOWNS, MAX_DENSE_ENTRIES, MAX_DENSE_FLOPS = 1000, 500_000, 5e7
 # Those of sparse rows up to this many unknowns and flops.
-_SPARSE_UNKNOWNS, _SPARSE_FLOPS = 4000, 5e7
+MAX_SPARSE_UNKNOWNS, MAX_SPARSE_FLOPS = 4000, 5e7
 # With this many rows per unknown, plain descent mostly finds the fit of the right rank if there
 # is one, so a growing rank wastes no restarts below it, and a given one not many.
-_AMPLE_ROWS = 4
+MIN_AMPLE_ROWS = 4
 # Restarts unless the caller says how many: few where rows are ample and a step takes more flops
 # than this, or the rank is so large that a descent hardly ends anywhere but at a fit; else as many
 # as take some ten seconds, between few and many.
-_FEW_RESTARTS, _MANY_RESTARTS = 20, 200
-_CHEAP_FLOPS, _PATIENCE = 1e6, 10.0
+MIN_RESTARTS, MAX_RESTARTS = 20, 200
+MAX_CHEAP_FLOPS, RESTART_SECONDS = 1e6, 10.0
 # Steps of an attempt, seconds of a step's overhead, and flops per second in products that a
 # factorisation or a thin factor allows, as measured on a server core of 2024.
-_STEPS, _OVERHEAD, _FLOPS = 160.0, 1e-4, 2e10
+STEPS_PER_ATTEMPT, SECONDS_PER_STEP, FLOPS_PER_SECOND = 160.0, 1e-4, 2e10
 
 
 def unknowns(F: Sensing, rank: int) -> int:
@@ -137,17 +135,17 @@ def unknowns(F: Sensing, rank: int) -> int:
 
 def rows_are_ample(F: Sensing, rank: int) -> bool:
     """Whether plain descent mostly finds a fit of this rank."""
-    return F.m >= _AMPLE_ROWS * unknowns(F, rank)
+    return F.m >= MIN_AMPLE_ROWS * unknowns(F, rank)
 
 
 def takes_normal_equations(F: Sensing, rank: int) -> bool:
     """Whether Gauss-Newton steps are the quicker way, or the only sure one."""
     m, size = max(F.m, F.raw.m), unknowns(F, rank)
-    if F.raw.is_sparse and size <= _SPARSE_UNKNOWNS:
+    if F.raw.is_sparse and size <= MAX_SPARSE_UNKNOWNS:
         # Sparse rows are seldom isotropic, which quasi-Newton steps rely on.
-        return m * _row_length(F) ** 2 * rank**2 <= _SPARSE_FLOPS
-    quick = m * size * size <= _DENSE_FLOPS or not rows_are_ample(F, rank)
-    return size <= _DENSE_UNKNOWNS and m * size <= _DENSE_ENTRIES and quick
+        return m * _row_length(F) ** 2 * rank**2 <= MAX_SPARSE_FLOPS
+    quick = m * size * size <= MAX_DENSE_FLOPS or not rows_are_ample(F, rank)
+    return size <= MAX_DENSE_UNKNOWNS and m * size <= MAX_DENSE_ENTRIES and quick
 
 
 def _row_length(F: Sensing) -> float:
@@ -160,32 +158,30 @@ def default_restarts(F: Sensing, rank: int, lifted: int) -> int:
     """Return how many restarts are worth their while; ``lifted`` is the rank of a lift."""
     m, size = float(F.m), float(unknowns(F, lifted))
     if F.raw.is_sparse:
-        return _MANY_RESTARTS if size <= _DENSE_UNKNOWNS else _FEW_RESTARTS
-    if rows_are_ample(F, rank) and m * size**2 > _CHEAP_FLOPS:
-        return _FEW_RESTARTS
+        return MAX_RESTARTS if size <= MAX_DENSE_UNKNOWNS else MIN_RESTARTS
+    if rows_are_ample(F, rank) and m * size**2 > MAX_CHEAP_FLOPS:
+        return MIN_RESTARTS
     of_rank = rank**2 if F.is_complex else rank * (rank + 1) // 2
     if rank >= F.n or of_rank > m:
-        return _FEW_RESTARTS
+        return MIN_RESTARTS
     flops = 8.0 * m * size
     if takes_normal_equations(F, lifted):
         flops = m * size**2 + size**3 / 3.0
-    seconds = _STEPS * (_OVERHEAD + flops / _FLOPS)
-    return int(min(_MANY_RESTARTS, max(_FEW_RESTARTS, _PATIENCE / seconds)))
+    seconds = STEPS_PER_ATTEMPT * (SECONDS_PER_STEP + flops / FLOPS_PER_SECOND)
+    return int(min(MAX_RESTARTS, max(MIN_RESTARTS, RESTART_SECONDS / seconds)))
 
 
 Matrix = npt.NDArray[Any]
 
 # Share of nonzeros up to which rows that are held sparse stay so in normal equations.
-_SPARSE_SHARE = 0.1
+MAX_SPARSE_SHARE = 0.1
 # Large readings are those beyond this share of the mean one, where they are to weigh less.
-_LARGE_READING = 0.3
+LARGE_READING_SHARE = 0.3
 # Roundings of |p|^2 - b in single precision: of p, which counts twice, of its square and of b.
-_SINGLE_ROUNDINGS = 4.0 * float(np.finfo(np.float32).eps) / 2.0
+SINGLE_ROUNDINGS = 4.0 * float(np.finfo(np.float32).eps) / 2.0
 # Entries are seen alike where one is seen at most this many times as much as another; those that
 # are seen less than this share of the mean count as if they were not.
-_ALIKE, _DIM = 4.0, 1e-4
-# Spread of weights up to which none of them is a wall.
-_UNEVEN = 1e3
+MAX_SIGHT_SPREAD, MIN_SIGHT = 4.0, 1e-4
 
 
 @dataclass(frozen=True)
@@ -216,7 +212,7 @@ class FactorRows:
         if not raw.is_sparse:
             return None
         held: Any = raw.kind
-        if beneath(held).U.nnz > _SPARSE_SHARE * raw.m * raw.n:
+        if beneath(held).U.nnz > MAX_SPARSE_SHARE * raw.m * raw.n:
             return None
         U = held.sparse_rows()
         U = sp.csr_array(U if raw.factors is None else sp.diags_array(raw.factors) @ U)
@@ -306,7 +302,7 @@ class LowRankProgram:
     @cached_property
     def blur(self) -> float:
         """What single precision does to a residual at most, in units of its tolerance."""
-        return _SINGLE_ROUNDINGS * float(np.max(np.abs(self.b) * self.inverse))
+        return SINGLE_ROUNDINGS * float(np.max(np.abs(self.b) * self.inverse))
 
     @cached_property
     def sight(self) -> Vector | None:
@@ -319,9 +315,9 @@ class LowRankProgram:
             return None
         seen = raw.squared_columns(np.ones(raw.m))
         seen /= float(seen.mean())
-        if float(seen.max()) <= _ALIKE * float(seen.min()):
+        if float(seen.max()) <= MAX_SIGHT_SPREAD * float(seen.min()):
             return None
-        return np.sqrt(np.maximum(seen, _DIM))
+        return np.sqrt(np.maximum(seen, MIN_SIGHT))
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
         """An array of any contents, where the readings are; memory that was given back, if any."""
@@ -366,7 +362,10 @@ class LowRankProgram:
         weights = self.weight if self.wanted is None else self.wanted
         found = weights_by_level(weights)
         if self.evens_out and len(found) == 1:
-            found = [weights / (np.maximum(self.b, 0.0) + _LARGE_READING * self.level), weights]
+            found = [
+                weights / (np.maximum(self.b, 0.0) + LARGE_READING_SHARE * self.level),
+                weights,
+            ]
         return tuple(self if each is self.weight else self.weighed(each) for each in found)
 
     @cached_property
@@ -376,7 +375,8 @@ class LowRankProgram:
             return True
         # At most 1 each; those of a level are of limited spread, the problem's own are not.
         return (
-            _UNEVEN * float(np.min(self.weight)) < 1.0 and len(weights_by_level(self.delta**-2)) > 1
+            MAX_WEIGHT_SPREAD * float(np.min(self.weight)) < 1.0
+            and len(weights_by_level(self.delta**-2)) > 1
         )
 
     @property

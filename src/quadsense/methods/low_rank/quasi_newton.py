@@ -24,6 +24,7 @@ import numpy as np
 from quadsense.core.lbfgs import Memory, direction, dot, remember
 from quadsense.device import chosen, inverse, numbers, scalar, waits
 from quadsense.methods.low_rank.passes import (
+    EPS,
     FactorPoint,
     back_project,
     best_length,
@@ -36,8 +37,7 @@ from quadsense.methods.low_rank.passes import (
 from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector
 
 # Entries of images that are worked on together, in cache; rows of a part at least.
-_PART, _LEAST_PART = 2**16, 2**10
-_EPS = float(np.finfo(np.float64).eps)
+PART_ENTRIES, MIN_PART_ROWS = 2**16, 2**10
 
 
 def step_length(
@@ -133,7 +133,7 @@ def moved(
 
 def _within(rows: slice, count: int) -> Iterator[slice]:
     """Parts of some rows."""
-    size = max(_LEAST_PART, _PART // count)
+    size = max(MIN_PART_ROWS, PART_ENTRIES // count)
     for first in range(rows.start, rows.stop, size):
         yield slice(first, min(first + size, rows.stop))
 
@@ -157,18 +157,18 @@ def _parts(problem: LowRankProgram, count: int) -> list[tuple[slice, slice]]:
 def _worst(problem: LowRankProgram, z: Vector, inverse: Vector, part: slice) -> Any:
     """Return the largest ratio of maintained residuals, where it is."""
     if problem.bounds is not None:
-        return problem.bounds.ratios(z, np.full_like(z, _EPS), part).max()
+        return problem.bounds.ratios(z, np.full_like(z, EPS), part).max()
     ratios = np.abs(z)
     ratios *= inverse
     return ratios.max()
 
 
 # Lengths are exact, so that on a quadratic two pairs make conjugate gradients; more is for bends.
-_PAIRS = 3
+MAX_PAIRS = 3
 # Renew P once the bound on its error could change the residuals by this share.
-_DRIFT = 0.2
+MAX_DRIFT = 0.2
 # Least eigenvalue of the expected Hessian, as a share of the mean one.
-_SCALE_FLOOR = 1e-3
+MIN_SCALE_SHARE = 1e-3
 
 
 def quasi_newton_step(
@@ -206,7 +206,7 @@ def quasi_newton_step(
     along, size = (np.vdot(D, each).real for each in (slope, D))
     single = problem.low is not None and problem.is_whole(theta) and F.rank_one
     double = point.z.dtype == np.float64
-    if single and double and 3.0 * problem.blur <= _DRIFT * point.ratio < math.inf:
+    if single and double and 3.0 * problem.blur <= MAX_DRIFT * point.ratio < math.inf:
         point = narrowed(point)
     Q = project(F, D.astype(kind, copy=False))
     length, squared = step_length(problem, point, Q, along, _bend(D, penalty), theta, size)
@@ -231,13 +231,13 @@ def quasi_newton_step(
     error = 2.0 * drift * (problem.steepest + math.sqrt(worst * problem.sharpest))
     if found.z.dtype == np.float32:
         error += problem.blur
-    if worst <= 1.0 or error > _DRIFT * worst:
+    if worst <= 1.0 or error > MAX_DRIFT * worst:
         there, passes = evaluate(problem, Y, theta), 2
     else:
         there, passes = maintained(value) if ahead is None else replace(ahead, value=value), 1
     known = None if ahead is None or passes == 2 else (curvature, 0.0)
     change = _slope(there, penalty) - slope
-    return there, remember(memory, move, change, _PAIRS, known=known), passes
+    return there, remember(memory, move, change, MAX_PAIRS, known=known), passes
 
 
 def line_minimum(
@@ -304,7 +304,7 @@ def _expected_solve(
     Y_conj = conjugate(Y)
     sigma = Y_conj @ Y.T
     diagonal = sigma.reshape(-1)[:: k + 1]
-    diagonal += _SCALE_FLOOR * diagonal.real.mean()
+    diagonal += MIN_SCALE_SHARE * diagonal.real.mean()
     signs = problem.signs_of(k)
     if penalty is not None or signs is not None:
         sigma *= unit

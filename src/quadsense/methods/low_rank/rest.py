@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 
 from quadsense.methods.low_rank.gauss_newton import Indices, shortened, turned
 from quadsense.methods.low_rank.held import (
-    SINGULAR,
+    MIN_SINGULAR_SHARE,
     HeldReadings,
     derivative,
     flat,
@@ -21,17 +21,17 @@ from quadsense.methods.low_rank.held import (
     to_hold,
 )
 from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_bound
-from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector
+from quadsense.methods.low_rank.program import MAX_DENSE_UNKNOWNS, LowRankProgram, Matrix, Vector
 from quadsense.system.watch import look
 
-FLAT = 1e-6
+MAX_SLOPE_AT_REST = 1e-6
 """Slope of least squares, in units of what bounds it, that counts as none."""
 
-MOST_ENTRIES = 5_000_000
+MAX_ENTRIES = 5_000_000
 """Of a derivative, up to which equations are formed."""
 
 # Bounds on the rounding of a residual up to which it is one, relative to the factor's own rounding.
-_ROUNDINGS = 4.0
+MAX_ROUNDINGS = 4.0
 
 
 def is_settled(problem: LowRankProgram, point: FactorPoint) -> bool:
@@ -55,23 +55,23 @@ def rests(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | None
     others: the point is at rest for readings that differ from these by rounding only.
     """
     slope = _unbalanced(problem, point, held)
-    if _in_units(problem, point, float(np.linalg.norm(slope))) <= FLAT:
+    if _in_units(problem, point, float(np.linalg.norm(slope))) <= MAX_SLOPE_AT_REST:
         return True
-    if slope.size * point.z.size > MOST_ENTRIES:
+    if slope.size * point.z.size > MAX_ENTRIES:
         return False
     J = derivative(problem, point, np.arange(point.z.size))
-    room = _ROUNDINGS * problem.weight * rounding_bound(problem, point.Y)
+    room = MAX_ROUNDINGS * problem.weight * rounding_bound(problem, point.Y)
     E = (room[:, None] * J).T  # what each can do at most
     if held is not None:
         E = E - _along(derivative(problem, point, held.index), E)
-    shares = np.linalg.lstsq(E, slope, rcond=SINGULAR)[0]
+    shares = np.linalg.lstsq(E, slope, rcond=MIN_SINGULAR_SHARE)[0]
     left = slope - E @ np.clip(shares, -1.0, 1.0)
-    return _in_units(problem, point, float(np.linalg.norm(left))) <= FLAT
+    return _in_units(problem, point, float(np.linalg.norm(left))) <= MAX_SLOPE_AT_REST
 
 
 def fits_exactly(problem: LowRankProgram, point: FactorPoint) -> bool:
     """Whether no residual is more than rounding: that of its evaluation, and of the factor."""
-    return bool(np.all(np.abs(point.excess) <= _ROUNDINGS * rounding_bound(problem, point.Y)))
+    return bool(np.all(np.abs(point.excess) <= MAX_ROUNDINGS * rounding_bound(problem, point.Y)))
 
 
 def beside_held(problem: LowRankProgram, held: HeldReadings) -> LowRankProgram:
@@ -96,7 +96,7 @@ def stillness(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | 
 
 def _along(E: Matrix, vectors: Matrix) -> Matrix:
     """Return what of vectors is combined of the rows of E."""
-    return np.asarray(E.T @ np.linalg.lstsq(E.T, vectors, rcond=SINGULAR)[0])
+    return np.asarray(E.T @ np.linalg.lstsq(E.T, vectors, rcond=MIN_SINGULAR_SHARE)[0])
 
 
 def _in_units(problem: LowRankProgram, point: FactorPoint, slope: float) -> float:
@@ -106,7 +106,7 @@ def _in_units(problem: LowRankProgram, point: FactorPoint, slope: float) -> floa
     """
     pulls = 2.0 * float(np.linalg.norm(problem.F.unmixed(problem.weight * point.excess)))
     eps = float(np.finfo(np.float64).eps)
-    blur = _ROUNDINGS * point.Y.shape[1] * eps * pulls * float(np.linalg.norm(point.Y))
+    blur = MAX_ROUNDINGS * point.Y.shape[1] * eps * pulls * float(np.linalg.norm(point.Y))
     return max(slope - blur, 0.0) / (pulls * float(np.linalg.norm(point.P)) or 1.0)
 
 
@@ -129,9 +129,9 @@ def _unbalanced(problem: LowRankProgram, point: FactorPoint, held: HeldReadings 
 
 
 # Halvings of the interval in which the shift is sought: to rounding.
-_HALVINGS = 60
+MAX_HALVINGS = 60
 # Distance from the least shift, relative to it, at which the least curvature is next to none.
-_NEAR = 1e-9
+MIN_SHIFT_GAP = 1e-9
 
 
 class Trusted:
@@ -158,31 +158,33 @@ class Trusted:
         x = right / (values + low) if low > 0.0 or values[0] > 0.0 else right * 0.0
         if float(np.linalg.norm(x)) > radius:
             high = low + size / radius
-            for _ in range(_HALVINGS):
+            for _ in range(MAX_HALVINGS):
                 shift = 0.5 * (low + high)
                 x = right / (values + shift)
                 low, high = (shift, high) if float(np.linalg.norm(x)) > radius else (low, shift)
             low = high
             x = right / (values + low)
-        if values[0] < -tiny and low - first < _NEAR * first:  # where digits of the shift run out
+        if (
+            values[0] < -tiny and low - first < MIN_SHIFT_GAP * first
+        ):  # where digits of the shift run out
             missing = max(radius**2 - float(x[1:] @ x[1:]), 0.0)
             x[0] = np.copysign(np.sqrt(missing), right[0])
         gain = float(right @ x) - 0.5 * float(values @ (x * x))
         return np.asarray(self.vectors @ x), gain
 
 
-AIM = 1e-9
+SLOPE_GOAL = 1e-9
 """Slope of least squares, in units of what bounds it, that is aimed at."""
 
-HIDDEN = 1e-13
+MAX_HIDDEN_GAIN = 1e-13
 """Share of the loss below which rounding hides a gain: then the slope decides."""
 
 # Trusted steps at most, the first radius of these and the least, in units of the factor.
-_MAX_STEPS, _FIRST_RADIUS, _MIN_RADIUS = 250, 1.0, 1e-12
+MAX_TRUSTED_STEPS, FIRST_RADIUS, MIN_RADIUS = 250, 1.0, 1e-12
 # Trusted steps after which the slope is to have fallen to a share, or the loss.
-_STRIDE, _FALL, _GAIN = 25, 0.5, 0.999
+STEPS_PER_CHECK, MAX_SLOPE_LEFT, MAX_LOSS_LEFT = 25, 0.5, 0.999
 # Shares of what the model promises below which its radius is shrunk, and above which it grows.
-_BELIED, _TRUE, _SHRINK = 0.25, 0.75, 0.25
+MIN_TRUE_SHARE, GOOD_TRUE_SHARE, RADIUS_FACTOR = 0.25, 0.75, 0.25
 
 
 def after_walk(
@@ -198,15 +200,15 @@ def after_walk(
     may go; they lead on where curvatures are of either sign, or none.
     """
     unit = float(np.linalg.norm(point.Y)) or 1.0
-    radius, slope = _FIRST_RADIUS * unit, stillness(free, loss, held)
+    radius, slope = FIRST_RADIUS * unit, stillness(free, loss, held)
     model, mark = None, (np.inf, np.inf)
-    for count in range(_MAX_STEPS):
-        if slope <= AIM or fits_exactly(free, loss):
+    for count in range(MAX_TRUSTED_STEPS):
+        if slope <= SLOPE_GOAL or fits_exactly(free, loss):
             return point, loss, True
-        if radius < _MIN_RADIUS * unit:
+        if radius < MIN_RADIUS * unit:
             break
-        if count % _STRIDE == 0:
-            if slope > _FALL * mark[0] and loss.value > _GAIN * mark[1]:
+        if count % STEPS_PER_CHECK == 0:
+            if slope > MAX_SLOPE_LEFT * mark[0] and loss.value > MAX_LOSS_LEFT * mark[1]:
                 break
             mark = (slope, loss.value)
         if model is None:
@@ -219,12 +221,12 @@ def after_walk(
         D = shortened(point.Y, model.step(point, x))
         trial, beside = _moved(problem, free, point.Y + D, held)
         true, length = loss.value - beside.value, float(np.linalg.norm(x))
-        hidden = abs(true) <= HIDDEN * loss.value
+        hidden = abs(true) <= MAX_HIDDEN_GAIN * loss.value
         better = _is_better(free, beside, loss, held, slope)
-        if not better or (true < _BELIED * gain and not hidden):
-            radius = _SHRINK * length
-        elif true > _TRUE * gain and length > 0.9 * radius:
-            radius /= _SHRINK
+        if not better or (true < MIN_TRUE_SHARE * gain and not hidden):
+            radius = RADIUS_FACTOR * length
+        elif true > GOOD_TRUE_SHARE * gain and length > 0.9 * radius:
+            radius /= RADIUS_FACTOR
         if better:
             point, loss, model = trial, beside, None
             slope = stillness(free, loss, held)
@@ -250,17 +252,15 @@ def _is_better(
     slope: float,
 ) -> bool:
     """Whether the loss is less, or, where rounding hides that, its slope."""
-    hidden = abs(trial.value - loss.value) <= HIDDEN * loss.value
+    hidden = abs(trial.value - loss.value) <= MAX_HIDDEN_GAIN * loss.value
     return stillness(free, trial, held) < slope if hidden else trial.value < loss.value
 
 
-# Unknowns up to which equations are formed.
-_MOST_UNKNOWNS = 1000
 # Residual, where readings are at most 1, that is next to none; how much more a row weighs that
 # outweighs others; and how often what it is to read is found anew.
-_NO_RESIDUAL, _HEAVIER, _HEAVY_ROUNDS = 1e-5, 1e3, 4
+MAX_HEAVY_RESIDUAL, MIN_HEAVY_RATIO, MAX_HEAVY_ROUNDS = 1e-5, 1e3, 4
 # How often a constraint is added to those held, or let go.
-_ROUNDS = 12
+MAX_HELD_SETS = 12
 
 
 def settled(problem: LowRankProgram, point: FactorPoint) -> FactorPoint:
@@ -274,11 +274,11 @@ def settled(problem: LowRankProgram, point: FactorPoint) -> FactorPoint:
     """
     held = to_hold(problem, point)
     size = point.Y.size * (2 if np.iscomplexobj(point.Y) else 1)
-    if size > _MOST_UNKNOWNS or size * max(problem.F.m, problem.F.raw.m) > MOST_ENTRIES:
+    if size > MAX_DENSE_UNKNOWNS or size * max(problem.F.m, problem.F.raw.m) > MAX_ENTRIES:
         return point if held is None else moved_onto(problem, point, held, 0.0)
     best: FactorPoint | None = None
     released: list[int] = []
-    for _ in range(_ROUNDS):
+    for _ in range(MAX_HELD_SETS):
         free, loss = problem, point
         if held is not None:
             point, free = moved_onto(problem, point, held, 0.0), beside_held(problem, held)
@@ -339,7 +339,7 @@ def _with_heavy_rows_held(
     """
     heavy = _heavy_rows(free, loss, held)
     goal = loss.z[heavy]
-    for _ in range(_HEAVY_ROUNDS if heavy.size else 0):
+    for _ in range(MAX_HEAVY_ROUNDS if heavy.size else 0):
         both = HeldReadings(heavy, goal, np.zeros(heavy.size))
         if held is not None:
             both = both.beside(held)
@@ -348,13 +348,15 @@ def _with_heavy_rows_held(
         beside = evaluate(light, found.Y, 0.0)
         found, beside, _ = after_walk(problem, light, found, beside, both)
         after = found if held is None else evaluate(free, found.Y, 0.0)
-        if after.value > loss.value * (1.0 + HIDDEN):
+        if after.value > loss.value * (1.0 + MAX_HIDDEN_GAIN):
             break
         point, loss = found, after
-        if stillness(free, loss, held) <= AIM or rests(free, loss, held):
+        if stillness(free, loss, held) <= SLOPE_GOAL or rests(free, loss, held):
             return point, loss, True
         E = derivative(problem, found, both.index)
-        forces = -np.linalg.lstsq(E.T, flat(beside.gradient), rcond=SINGULAR)[0][: heavy.size]
+        forces = -np.linalg.lstsq(E.T, flat(beside.gradient), rcond=MIN_SINGULAR_SHARE)[0][
+            : heavy.size
+        ]
         unit = float(np.max(np.delete(free.weight, both.index), initial=0.0)) or 1.0
         goal = forces * unit / free.weight[heavy]
     return point, loss, False
@@ -362,9 +364,9 @@ def _with_heavy_rows_held(
 
 def _heavy_rows(problem: LowRankProgram, loss: FactorPoint, held: HeldReadings | None) -> Indices:
     """Return rows of next to no residual that weigh far more than all that have some."""
-    small = np.abs(loss.excess) <= _NO_RESIDUAL
+    small = np.abs(loss.excess) <= MAX_HEAVY_RESIDUAL
     most = float(np.max(problem.weight[~small], initial=0.0))
-    heavy = small & (problem.weight > _HEAVIER * most) & (problem.weight > 0.0)
+    heavy = small & (problem.weight > MIN_HEAVY_RATIO * most) & (problem.weight > 0.0)
     if problem.bounds is not None and problem.bounds.told is not None:
         heavy &= problem.bounds.told  # what must hold presses or does not
     if held is not None:
@@ -408,7 +410,7 @@ def _wrongly_held(
     One that was let go before, and is held again, stays.
     """
     E = derivative(problem, point, held.index)
-    forces = np.linalg.lstsq(E.T, flat(point.gradient), rcond=SINGULAR)[0]
+    forces = np.linalg.lstsq(E.T, flat(point.gradient), rcond=MIN_SINGULAR_SHARE)[0]
     gains = held.side * forces * np.linalg.norm(E, axis=1)
     gains[np.isin(held.index, released)] = 0.0
     wrong = int(np.argmax(gains))

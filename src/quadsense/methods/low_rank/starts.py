@@ -26,13 +26,13 @@ from quadsense.methods.low_rank.program import LowRankProgram, Matrix, rows_are_
 from quadsense.system.watch import look
 
 # Up to this order a matrix is formed and decomposed; beyond, only products with it are taken.
-_FORMED = 2000
+MAX_FORMED_ORDER = 2000
 # Eigenvalues below this share of the largest are the rounding of the others.
-_ROUNDING = 1e-13
+MIN_EIGENVALUE_SHARE = 1e-13
 # Powers of two between which the largest entry of a factor is a start.
-_LEAST, _MOST = -60, 20
+MIN_START_POWER, MAX_START_POWER = -60, 20
 # What an eigenvalue of the wrong sign is replaced by, as a share of the largest.
-_SMALL = 1e-2
+WRONG_SIGN_SHARE = 1e-2
 
 
 def leading_factor(
@@ -63,7 +63,7 @@ def leading_factor(
     if isinstance(fit.form, FactorForm):
         values, vectors = _spectrum(fit.form)
         values, vectors = values[-count:], vectors[:, -count:]
-    elif n <= _FORMED:
+    elif n <= MAX_FORMED_ORDER:
         look(10.0 * float(n) ** 3)
         values, vectors = eigh(np.asarray(fit), subset_by_index=(n - count, n - 1))
     elif rank is None or rank >= n - 1:
@@ -75,7 +75,7 @@ def leading_factor(
         values, vectors = found
     order = np.argsort(-values)
     values, vectors = values[order], vectors[:, order]
-    keep = values > _ROUNDING * float(np.max(np.abs(values), initial=0.0))
+    keep = values > MIN_EIGENVALUE_SHARE * float(np.max(np.abs(values), initial=0.0))
     if not keep.any():
         return None
     X = in_range(vectors[:, keep] * np.sqrt(values[keep]), exponent)
@@ -89,9 +89,9 @@ def in_range(X: Matrix, exponent: int) -> Matrix | None:
     far smaller the loss has no slope to speak of, as at zero.
     """
     size = int(np.frexp(float(np.max(np.abs(X), initial=0.0)))[1]) - exponent
-    if size < _LEAST:
+    if size < MIN_START_POWER:
         return None
-    power = -exponent - max(size - _MOST, 0)
+    power = -exponent - max(size - MAX_START_POWER, 0)
     # In two parts: a power of two by itself may be out of range where the factor is not.
     scaled: Matrix = X * 2.0 ** (power // 2) * 2.0 ** (power - power // 2)
     return scaled
@@ -104,7 +104,7 @@ def _signed_factor(problem: LowRankProgram, fit: SensedMatrix, exponent: int) ->
     form = fit.form
     if isinstance(form, FactorForm) and form.factor.shape[1] >= plus + minus:
         values, vectors = _spectrum(form)
-    elif n <= _FORMED:
+    elif n <= MAX_FORMED_ORDER:
         look(10.0 * float(n) ** 3)
         values, vectors = eigh(np.asarray(fit))
     else:
@@ -134,7 +134,7 @@ def signed_part(values: Matrix, vectors: Matrix, plus: int, minus: int) -> Matri
     index = np.concatenate([np.arange(n - 1, n - 1 - plus, -1), np.arange(minus)])
     signs = np.concatenate([np.ones(plus), -np.ones(minus)])
     sizes = signs * values[index]
-    floor = _SMALL * (float(np.max(np.abs(values), initial=0.0)) or 1.0)
+    floor = WRONG_SIGN_SHARE * (float(np.max(np.abs(values), initial=0.0)) or 1.0)
     X: Matrix = vectors[:, index] * np.sqrt(np.maximum(sizes, floor))
     return X
 
@@ -170,32 +170,32 @@ Draw: TypeAlias = np.random.Generator | tuple[int, ...]
 """A generator, or the seed of one: making it takes as long as a step on a small problem."""
 
 # Up to here the smallest eigenvector of an n-by-n matrix is cheaper found by decomposing it.
-_DENSE_ORDER = 200
+MAX_DECOMPOSED_ORDER = 200
 # Restarts of Lanczos after which an eigenvector is near enough for a direction to go.
-_LANCZOS = 100
+MAX_LANCZOS_RESTARTS = 100
 # Steps by which a symmetric fit to sums of rows is found to start from.
-_FIT_STEPS = 50
+MAX_FIT_STEPS = 50
 # Fewer steps, but this many at least, where they would take more flops in all.
-_FIT_LEAST, _FIT_FLOPS = 5, 2e10
+MIN_FIT_STEPS, MAX_FIT_FLOPS = 5, 2e10
 # What a step of block Krylov costs besides its products, in flops of the same time.
-_STEP_FLOPS = 1.6e6
+KRYLOV_STEP_FLOPS = 1.6e6
 # Block Krylov: steps, and rows carried in addition to the rank asked for, among which a weak
 # eigenvector may hide until the strong ones are fitted.
-_EXTRA_ROWS = 3
-_KRYLOV_STEPS = 3
+EXTRA_ROWS = 3
+KRYLOV_STEPS = 3
 # Where rows are never formed a product costs by the column: more steps, and no additional rows.
-_NARROW_STEPS = 6
+KRYLOV_STEPS_BY_COLUMN = 6
 # Refinements by the residual: with three, the later steps no longer grow with the condition
 # number of A, where they are quasi-Newton steps; with few rows per unknown they lead astray.
-_REFINEMENTS = 3
+MAX_REFINEMENTS = 3
 # A refinement that leaves this share of the misfit, a sum of squares, is worth another.
-_WORTH_MORE = 0.7
+MAX_MISFIT_LEFT = 0.7
 # A weight of the start is at least this share of the largest: a direction started
 # at zero would stay there, the gradient with respect to it being zero.
-_WEIGHT_FLOOR = 0.02
+MIN_WEIGHT_SHARE = 0.02
 # Shift of the least squares for the weights, which makes them definite: far above rounding.
-_SHARED, _TINY = 1e-12, float(np.finfo(np.float64).tiny)
-_HOUSEHOLDER = {
+WEIGHT_SHIFT, TINY = 1e-12, float(np.finfo(np.float64).tiny)
+HOUSEHOLDER = {
     "f": (lapack.sgeqrf, lapack.sorgqr),
     "d": (lapack.dgeqrf, lapack.dorgqr),
     "F": (lapack.cgeqrf, lapack.cungqr),
@@ -240,14 +240,14 @@ def spectral_start(problem: LowRankProgram, rank: int, rng: Draw) -> Matrix:
     y -= 1.0
     shaped = np.divide(y, y + max(1.05, float(np.sqrt(beta * m / (n * rank)))), out=y)
     narrow = F.kind.by_column  # refinements would cost as much as the steps that they save
-    Q = _leading_eigenvectors(problem, shaped, rank if narrow else min(rank + _EXTRA_ROWS, n), rng)
+    Q = _leading_eigenvectors(problem, shaped, rank if narrow else min(rank + EXTRA_ROWS, n), rng)
     found = _weighed(problem, Q, rank)
     refined = rows_are_ample(F, rank) and not narrow
-    for _ in range(_REFINEMENTS if refined else 0):
+    for _ in range(MAX_REFINEMENTS if refined else 0):
         better = _weighed(problem, _refined(problem, found), rank)
         if not better.misfit < found.misfit:
             break
-        worth_more = better.misfit < _WORTH_MORE * found.misfit
+        worth_more = better.misfit < MAX_MISFIT_LEFT * found.misfit
         found = better
         if not worth_more:
             break
@@ -259,7 +259,7 @@ def _fitted_start(problem: LowRankProgram, F: Sensing, rank: int, rng: Draw) -> 
 
     The fit is the smallest one, by some steps on ``K y = b``.
     """
-    if F.n > _FORMED:
+    if F.n > MAX_FORMED_ORDER:
         return random_start(problem, rank, rng)
 
     def gram_times(y: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -269,14 +269,14 @@ def _fitted_start(problem: LowRankProgram, F: Sensing, rank: int, rng: Draw) -> 
 
     K = LinearOperator((F.m, F.m), dtype=np.float64, matvec=gram_times)
     flops = 4.0 * F.raw.m * float(F.n) * min(F.n, F.raw.m)
-    steps = int(min(_FIT_STEPS, max(_FIT_LEAST, _FIT_FLOPS / flops)))
+    steps = int(min(MAX_FIT_STEPS, max(MIN_FIT_STEPS, MAX_FIT_FLOPS / flops)))
     y, _ = minres(K, problem.b, maxiter=steps)
     if problem.signs is not None:
         values, vectors = eigh(F.adjoint(y))
         return np.ascontiguousarray(signed_part(values, vectors, *problem.signs).T)
     count = min(rank, F.n)
     values, vectors = eigh(F.adjoint(y), subset_by_index=(F.n - count, F.n - 1))
-    least = _WEIGHT_FLOOR * max(float(np.max(np.abs(values))), float(np.mean(np.abs(problem.b))))
+    least = MIN_WEIGHT_SHARE * max(float(np.max(np.abs(values))), float(np.mean(np.abs(problem.b))))
     Y = np.zeros((rank, F.n), dtype=F.dtype)
     Y[:count] = (vectors * np.sqrt(np.maximum(values, least))).T[::-1]
     return Y
@@ -309,9 +309,9 @@ def _weighed(problem: LowRankProgram, Q: Matrix, rank: int) -> _Weighed:
         features = np.square(np.abs(axes.T @ last))
     normal = np.asarray(features @ features.T)
     # Directions that are seen alike share what they read.
-    normal.reshape(-1)[:: rank + 1] += _SHARED * float(normal.trace()) + _TINY
+    normal.reshape(-1)[:: rank + 1] += WEIGHT_SHIFT * float(normal.trace()) + TINY
     weights = lapack.dposv(normal, np.asarray(features @ b))[1]
-    least = _WEIGHT_FLOOR * max(float(weights.max()), problem.level)
+    least = MIN_WEIGHT_SHARE * max(float(weights.max()), problem.level)
     weights = np.maximum(weights, least)
     z = weights @ features
     z -= b
@@ -363,7 +363,7 @@ def descent_row(problem: LowRankProgram, point: FactorPoint) -> tuple[Matrix, fl
     """
     F, slope = problem.F, problem.weight * point.excess
     n = F.n
-    if n <= _DENSE_ORDER:
+    if n <= MAX_DECOMPOSED_ORDER:
         values, vectors = np.linalg.eigh(F.adjoint(slope))
         value, v = float(values[0]), vectors[:, 0]
     else:
@@ -389,7 +389,9 @@ def _smallest_eigenvector(
     # Not the vector of ones, which differences of unit vectors do not see.
     first = np.random.default_rng(0).standard_normal(n).astype(F.dtype)
     try:
-        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, v0=first, maxiter=_LANCZOS)
+        values, vectors = eigsh(
+            operator, k=1, which="SA", tol=1e-3, v0=first, maxiter=MAX_LANCZOS_RESTARTS
+        )
     except ArpackNoConvergence as found:  # as near as it came; a candidate, not a proof
         if found.eigenvalues.size:
             return float(found.eigenvalues[0]), found.eigenvectors[:, 0]
@@ -405,7 +407,7 @@ def _factored(columns: Matrix) -> tuple[Matrix, Matrix]:
 
     By LAPACK itself: they are few, and NumPy's qr takes five times as long.
     """
-    factor, form = _HOUSEHOLDER[columns.dtype.char]
+    factor, form = HOUSEHOLDER[columns.dtype.char]
     reflectors, scales, _, _ = factor(columns)
     R = reflectors[: columns.shape[1]].copy()
     return form(reflectors, scales, overwrite_a=1)[0], R
@@ -422,8 +424,8 @@ def _leading_eigenvectors(
     F = problem.F
     m, n = F.shape
     products = 4 * m * n * rank // (1 if problem.low is None else 2)
-    steps = _NARROW_STEPS if F.kind.by_column else _KRYLOV_STEPS
-    krylov = steps * (products + _STEP_FLOPS)
+    steps = KRYLOV_STEPS_BY_COLUMN if F.kind.by_column else KRYLOV_STEPS
+    krylov = steps * (products + KRYLOV_STEP_FLOPS)
     if n <= rank * steps or 2 * m * n**2 + 20 * n**3 <= krylov:
         _, vectors = eigh(
             F.adjoint(scale),

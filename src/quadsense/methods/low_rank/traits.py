@@ -8,16 +8,16 @@ from typing import ClassVar
 from quadsense.methods.traits import Cone, Options, Shape, Traits, Work, option
 from quadsense.typing import is_whole
 
-STEPS = 20.0
+TYPICAL_STEPS = 20.0
 """Typical steps: seen 1 to 30 where rows are ample (docs/theory.md, section 10)."""
 
-READINGS = 4.0
+READINGS_PER_STEP = 4.0
 """Times that a step reads U: the residual, its gradient, and a few products (measured)."""
 
 LIFT = 2
-"""Ranks that a lift has too many (see `low_rank.program`)."""
+"""Ranks that a lift has too many (see `descent`)."""
 
-IMAGES = 8
+HELD_IMAGES = 8
 """Images of the factor that are held at once: of the point, its trial and the memory."""
 
 
@@ -83,11 +83,16 @@ class LowRankTraits(Traits):
         factors = 40 * shape.n * rank * shape.item
         if shape.sparse and shape.prefer != "any" and shape.density == 1.0:  # the Jacobian
             factors += int(1.5 * rank * shape.row_bytes)
-        return shape.single_bytes + factors + (8 * 20 + IMAGES * rank * shape.item) * shape.m
+        return shape.single_bytes + factors + (8 * 20 + HELD_IMAGES * rank * shape.item) * shape.m
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
         """Passes over the rows."""
         rank = float(max(shape.rank or 1, 1))
-        flops = STEPS * shape.weight * 4.0 * shape.m * shape.n * rank
-        return Work(flops, STEPS * READINGS * shape.row_bytes, STEPS, known=shape.rank != 0)
+        flops = TYPICAL_STEPS * shape.weight * 4.0 * shape.m * shape.n * rank
+        return Work(
+            flops,
+            TYPICAL_STEPS * READINGS_PER_STEP * shape.row_bytes,
+            TYPICAL_STEPS,
+            known=shape.rank != 0,
+        )
