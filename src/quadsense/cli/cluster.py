@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -84,7 +86,7 @@ def own_cluster(workers: int) -> Iterator[Any]:
             threads_per_worker=1,
             dashboard_address=":0",
             silence_logs=logging.ERROR,
-            preload=["quadsense.cli.deaf"],
+            preload=["quadsense.cli.cluster"],
         ) as own,
         distributed.Client(own, direct_to_workers=True) as client,
     ):
@@ -100,3 +102,13 @@ def _say(client: Any, quiet: bool) -> None:
             f"{client.dashboard_link}",
             err=True,
         )
+
+
+def dask_setup(worker: object) -> None:
+    """Ignore Ctrl-C in a worker, which Dask starts with this module as a preload.
+
+    A terminal sends it to all processes. The command hears it, and lets its workers finish what
+    the answer needs.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

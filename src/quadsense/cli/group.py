@@ -6,17 +6,36 @@ import sys
 
 import click
 import numpy as np
+from click.shell_completion import get_completion_class
 
 import quadsense
-from quadsense.cli.completion import completion
-from quadsense.cli.demo import demo
-from quadsense.cli.generate import generate
+from quadsense.cli.demo import demo, generate
 from quadsense.cli.inspect import inspect
 from quadsense.cli.interval import interval
 from quadsense.cli.report import report
 from quadsense.cli.schema import schema
 from quadsense.cli.solve import solve
 from quadsense.cli.verify import verify
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the script that completes commands, options, methods and files in SHELL.
+
+    \b
+    Examples:
+      quadsense completion bash >> ~/.bashrc
+      quadsense completion zsh >> ~/.zshrc
+      quadsense completion fish > ~/.config/fish/completions/quadsense.fish
+    """
+    command = click.get_current_context().find_root().command
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(command, {}, "quadsense", "_QUADSENSE_COMPLETE")
+    click.echo(script.source_template % script.source_vars())
 
 
 def main() -> None:

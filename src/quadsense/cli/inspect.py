@@ -12,9 +12,8 @@ from click.core import ParameterSource
 
 import quadsense
 from quadsense import files
-from quadsense.cli import question
-from quadsense.cli.method_options import MethodCommand
-from quadsense.cli.shared import echo_json, to_order
+from quadsense.cli import shared
+from quadsense.cli.shared import MethodCommand, echo_json, to_order
 from quadsense.files.table import stem
 from quadsense.query.choice import by_shape
 from quadsense.query.plan import Plan, Shape, make_plan, planned
@@ -88,7 +87,7 @@ SHOWN = 40
     metavar="BYTES",
     help="As in solve; with --workers: of a machine; else what is free here.",
 )
-@question.options(question.NAMING, question.TOLERANCE, question.SET, question.WHICH)
+@shared.options(shared.NAMING, shared.TOLERANCE, shared.SET, shared.WHICH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/command.md).")
 def inspect(
     file: str | None,
@@ -141,7 +140,7 @@ def inspect(
             _show(as_json, {}, "", _planned(shape))
             return
         speeds = {
-            name: question.bytes_of(f"--{name}", value)
+            name: shared.bytes_of(f"--{name}", value)
             for name, value in (("network", network), ("disk", disk))
             if value is not None
         }
@@ -150,7 +149,7 @@ def inspect(
         )
         room = float(free_memory())
         if memory_limit is not None:
-            room = question.bytes_of("--memory-limit", memory_limit)
+            room = shared.bytes_of("--memory-limit", memory_limit)
         numbers: dict[str, Any] = {"m": m, "n": n, "complex": complex_}
         _show(
             as_json,
@@ -164,11 +163,11 @@ def inspect(
         _show_result(source, as_json)
         return
     try:
-        data, arrays = question.read_data(
+        data, arrays = shared.read_data(
             source,
-            beside=question.others_of(asked),
+            beside=shared.others_of(asked),
             memory_limit=memory_limit,
-            **{name: asked[name] for name in (*question.READING, *question.ARRAYS)},
+            **{name: asked[name] for name in (*shared.READING, *shared.ARRAYS)},
         )
     except files.Unreadable as error:
         if asked["probes"] is not None or asked["readings"] is not None:
@@ -176,7 +175,7 @@ def inspect(
         fields = {"file": _file_fields(source, {}, (), str(error))}
         _show(as_json, fields, _file_text(fields["file"]), None)
         return
-    query = Query(data, memory_limit=memory_limit, **question.arguments_of(asked, source))
+    query = Query(data, memory_limit=memory_limit, **shared.arguments_of(asked, source))
     plan = planned(query, _rates())
     about = _file_fields(source, arrays.roles, data.notes, None)
     text = f"{_file_text(about)}\n{view.data_text(data)}\n"

@@ -10,7 +10,7 @@ import click
 
 import quadsense
 from quadsense import files
-from quadsense.cli import question
+from quadsense.cli import shared
 from quadsense.cli.shared import EXIT, echo_json, to_rank, to_trace
 from quadsense.ranges.ranges import Interval, NothingFits
 from quadsense.system.watch import Interrupted
@@ -24,7 +24,7 @@ PAIR = re.compile(r"(-?[0-9]+),(-?[0-9]+)")
 @click.command()
 @click.argument("file", type=click.Path())
 @click.argument("what", nargs=-1)
-@question.options(question.NAMING, question.TOLERANCE, question.SET)
+@shared.options(shared.NAMING, shared.TOLERANCE, shared.SET)
 @click.option(
     "--gap",
     type=float,
@@ -32,7 +32,7 @@ PAIR = re.compile(r"(-?[0-9]+),(-?[0-9]+)")
     show_default=True,
     help="Share of its width by which an interval may be too wide.",
 )
-@question.options((question.option("time_limit"),))
+@shared.options((shared.option("time_limit"),))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/command.md).")
 def interval(
     file: str,
@@ -60,8 +60,8 @@ def interval(
       quadsense interval data.mat target.npy --delta 0.01 --json
     """
     source = files.look_at(file)
-    data = question.open_data(source, **given)
-    question.say_notes(source, data)
+    data = shared.open_data(source, **given)
+    shared.say_notes(source, data)
     asked, interrupted = what or ("trace",), False
     try:
         found = quadsense.interval(
@@ -70,7 +70,7 @@ def interval(
             psd=psd,
             rank=to_rank(rank),
             trace=to_trace(trace),
-            constraints=question.constraints_of(constraints, source),
+            constraints=shared.constraints_of(constraints, source),
             gap=gap,
             time_limit=time_limit,
             progress=not as_json and sys.stderr.isatty(),
@@ -104,7 +104,7 @@ def to_functional(text: str, source: files.Source) -> Any:
     if pair:
         return int(pair[1]), int(pair[2])
     found = files.array_from(text, source, "C")
-    return question.to_vector_kept(found) if 1 in found.shape or found.ndim == 1 else found
+    return shared.to_vector_kept(found) if 1 in found.shape or found.ndim == 1 else found
 
 
 def _remark(found: Interval) -> str:

@@ -10,7 +10,7 @@ import click
 
 import quadsense
 from quadsense import files
-from quadsense.cli import question
+from quadsense.cli import shared
 from quadsense.cli.interval import to_functional
 from quadsense.cli.shared import NOT_MET
 from quadsense.query.query import REFERENCE
@@ -31,7 +31,7 @@ from quadsense.query.query import REFERENCE
     help="Find the certified range of this too, as 'interval' does; may be given again.",
 )
 @click.option("--no-check", is_flag=True, help="Do not check the result against FILE.")
-@question.options(question.NAMING, question.TOLERANCE)
+@shared.options(shared.NAMING, shared.TOLERANCE)
 @click.option("--open", "show", is_flag=True, help="Show it in the browser.")
 @click.option("--quiet", is_flag=True, help="Print nothing; see the exit status.")
 def report(
@@ -59,8 +59,8 @@ def report(
     """
     files.check_writable(output, ".html")
     found, source = quadsense.load_result(result), files.look_at(file)
-    data = question.open_data(source, **given)
-    question.say_notes(source, data)
+    data = shared.open_data(source, **given)
+    shared.say_notes(source, data)
     asked = [to_functional(text, source) for text in intervals]
     page = found.report(
         data,

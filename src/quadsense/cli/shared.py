@@ -1,20 +1,31 @@
-"""What several commands share: exit statuses, words as values, outputs checked beforehand."""
+"""What the commands share: their options, the data that these name, exit codes, JSON."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 import numpy as np
 
+import quadsense
 from quadsense import files
+from quadsense.files.sources import APART, RESULT, Source, to_vector
+from quadsense.measurements.cluster import OnCluster
+from quadsense.measurements.shards import Shards
+from quadsense.methods import METHODS
 from quadsense.query import request
-from quadsense.query.query import check_rank
+from quadsense.query.query import DEFAULTS, LIMITS, PARAMETERS, STARTS, check_rank, flag_of
+from quadsense.query.request import RENAMED_METHODS, option_names
+from quadsense.system.memory import room_for_rows, to_bytes
 from quadsense.vocabulary import Status
+
+# --- texts, outputs and exit codes ---------------------------------------------------------------
+
 
 EXIT = {
     Status.MET: 0,
@@ -106,3 +117,363 @@ def strict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "inf" if value > 0 else "-inf"
     return value
+
+
+# --- options of methods --------------------------------------------------------------------------
+
+
+class MethodChoice(click.ParamType):  # type: ignore[type-arg]
+    """A method's name, or "auto": of those that there are when it is asked."""
+
+    name = "method"
+
+    def _choice(self) -> click.Choice[str]:
+        return click.Choice(["auto", *METHODS])
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The name, or an error that lists all."""
+        if value in RENAMED_METHODS:
+            new = RENAMED_METHODS[value]
+            click.echo(f"--method {value} is now called {new}: write --method {new}", err=True)
+            value = new
+        return self._choice().convert(value, param, ctx)
+
+    def get_metavar(self, *args: Any, **kwargs: Any) -> str | None:
+        """All names."""
+        return self._choice().get_metavar(*args, **kwargs)
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[Any]:
+        """All names that begin so."""
+        return self._choice().shell_complete(ctx, param, incomplete)
+
+
+class MethodCommand(click.Command):
+    """A command with an option for each that some method takes, and a list of the methods."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its own parameters, then those of the methods; help comes last."""
+        own = super().get_params(ctx)
+        return [*own[:-1], *method_parameters(), *own[-1:]]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The methods, each in a line."""
+        with formatter.section("Methods"):
+            kinds = [METHODS.traits(name) for name in METHODS]
+            formatter.write_dl([(kind.name, kind.summary) for kind in kinds])
+        super().format_epilog(ctx, formatter)
+
+
+def method_parameters() -> list[click.Parameter]:
+    """An option of the command for each option of a method."""
+    takers: dict[str, list[str]] = {}
+    described: dict[str, tuple[Any, str]] = {}
+    for name in METHODS:
+        known = METHODS.traits(name).options
+        hints = get_type_hints(known)
+        for entry in fields(known):
+            takers.setdefault(entry.name, []).append(name)
+            described[entry.name] = hints[entry.name], entry.metadata.get("help", "")
+    return [
+        click.Option(
+            [f"--{key.replace('_', '-')}"],
+            help=f"{', '.join(names)}: {described[key][1]}.",
+            **_form(described[key][0]),
+        )
+        for key, names in takers.items()
+    ]
+
+
+def _form(hint: Any) -> dict[str, Any]:
+    """How a parameter is written: a truth value by its name alone; not given, it is None."""
+    kind = _parameter_type(hint)
+    return {"is_flag": True, "default": None} if kind is bool else {"type": kind}
+
+
+def _parameter_type(hint: Any) -> Any:
+    """The type of a parameter of the command, from that of a field; None stands for its default."""
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not type(None)]
+    if get_origin(hint) is Literal:
+        return click.Choice(get_args(hint))
+    if get_origin(kinds[0]) is Literal:
+        return click.Choice(get_args(kinds[0]))
+    return kinds[0]
+
+
+# --- options and data of a problem ---------------------------------------------------------------
+
+
+Option = Callable[..., Any]
+
+
+def option(name: str, *spelled: str, **other: Any) -> Option:
+    """Return the option of the command for a parameter of `solve`, as its declaration says.
+
+    Parameters
+    ----------
+    name : str
+        Of the parameter.
+    *spelled : str
+        The option's own spelling and name, where they differ.
+    **other
+        What is different in the command, as `click.option` takes it.
+    """
+    declared, default = PARAMETERS[name], DEFAULTS[name]
+    kind: dict[str, Any] = {"type": declared.kind, "metavar": declared.metavar}
+    if declared.kind is bool:
+        kind = {"is_flag": True}
+    elif isinstance(declared.kind, tuple):
+        kind = {"type": click.Choice(declared.kind)}
+    if default is not None and declared.kind is not bool and default != ():
+        kind |= {"default": default, "show_default": True}
+    return click.option(
+        *(spelled or (flag_of(name), name)), **{**kind, "help": declared.help, **other}
+    )
+
+
+NAMING = (
+    click.option("--U", "probes", metavar="NAME", help="Which array, or columns u*, is U."),
+    option("b", "--b", "readings"),
+    option("conjugate", default=None),
+)
+"""Which arrays are meant."""
+
+TOLERANCE = (
+    option("delta"),
+    option("rtol"),
+    option("bounds", nargs=2),
+    option("sigma"),
+    option("shots"),
+    option("confidence"),
+)
+"""How far readings may be off."""
+
+SET = (
+    option("psd"),
+    option("rank"),
+    option("trace"),
+    option("constraints", nargs=3, multiple=True),
+)
+"""Which A count."""
+
+WHICH = (
+    option("method", type=MethodChoice()),
+    option("prefer"),
+    option("prior"),
+    option("ridge"),
+    option("weights"),
+    option("slack"),
+    option("allow_violations"),
+    option("start"),
+)
+"""Which of them is returned, and by which method."""
+
+RUN = (
+    option("rng", default=0, show_default=True),
+    *map(option, ("max_iter", *LIMITS)),
+    option("checkpoint", type=click.Path()),
+    option("checkpoint_every"),
+)
+"""What a solve may take, and where it is written down: keywords of `solve` as they are."""
+
+
+def options(*groups: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
+    """A decorator that gives a command these options, in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed([each for group in groups for each in group]):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+KEYWORDS = ("rng", "max_iter", *LIMITS, "checkpoint", "checkpoint_every")
+"""Names of `RUN`."""
+
+READING = ("probes", "conjugate", "delta", "rtol", "sigma", "confidence")
+"""Options of `NAMING` and `TOLERANCE` that name neither an array nor a file of b or its ends."""
+
+ARRAYS = ("readings", "bounds", "shots", "weights")
+"""Options that do."""
+
+
+def others_of(asked: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what `SET` and `WHICH` ask for by name, in addition to U and b."""
+    named = (asked["prior"], asked["start"], *(each[0] for each in asked["constraints"]))
+    return tuple(each for each in named if each is not None)
+
+
+def arguments_of(asked: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    """Return what `SET` and `WHICH`, except ``--weights``, say, as `quadsense.solve` takes it.
+
+    Parameters
+    ----------
+    asked : dict
+        Every option by name, those of methods included.
+    source : Source
+        The data file.
+    """
+    prior, start = asked["prior"], asked["start"]
+    if start is not None and start not in STARTS:
+        start = matrix_of(start, source, "start")
+    methods = {name: asked[name] for name in option_names() if asked.get(name) is not None}
+    schedule = asked.get("schedule")
+    return {
+        "psd": asked["psd"] or None,
+        "rank": to_rank(asked["rank"]),
+        "trace": to_trace(asked["trace"]),
+        "constraints": constraints_of(asked["constraints"], source),
+        "method": asked["method"],
+        "prefer": asked["prefer"],
+        "prior": None if prior is None else matrix_of(prior, source, "prior"),
+        "ridge": to_ridge(asked["ridge"]),
+        "slack": asked["slack"],
+        "allow_violations": asked["allow_violations"],
+        "start": start,
+        **({} if schedule is None else {"schedule": schedule}),
+        "options": methods,
+    }
+
+
+def open_data(source: Source, **given: Any) -> quadsense.Measurements:
+    """Return the measurements that a command is about; the options are those of `read_data`."""
+    return read_data(source, **given)[0]
+
+
+def read_data(
+    source: Source,
+    *,
+    probes: str | None,
+    readings: str | None,
+    conjugate: bool | None,
+    delta: float | None = None,
+    rtol: float = 0.0,
+    bounds: tuple[str, str] | None = None,
+    sigma: float | None = None,
+    shots: str | None = None,
+    confidence: float = 0.95,
+    weights: str | None = None,
+    beside: tuple[str, ...] = (),
+    memory_limit: str | None = None,
+    client: Any = None,
+) -> tuple[quadsense.Measurements, files.Arrays]:
+    """Return the measurements that a command is about, and what was read for them.
+
+    Parameters
+    ----------
+    source : Source
+        The data file.
+    probes, readings, conjugate
+        See `NAMING`.
+    delta, rtol, bounds, sigma, shots, confidence
+        See `TOLERANCE`.
+    weights : str, optional
+        A number, an array of the file, or another file.
+    beside : tuple of str
+        What else is asked for by name: of a table no columns of U.
+    memory_limit : str, optional
+        As in `Measurements.open`.
+    client : distributed.Client, optional
+        Whose workers are to load the rows.
+    """
+    ways = {"--delta": delta, "--bounds": bounds, "--sigma": sigma, "--shots": shots}
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} do not go together: give one of them")
+    asked = (*(bounds or ()), shots or "", weights or "", *beside)
+    room = room_for_rows(memory_limit) if client is None else 0.0
+    beside_file = files.Given(bounds=bounds is not None)
+    arrays = files.measured_in(source, probes, readings, tuple(asked), room, beside_file)
+    if client is not None:
+        arrays["U"] = loaded_by(client, arrays["U"], source)
+    if given and given != ["--delta"]:
+        for name in ("lo", "hi", "delta"):
+            arrays.pop(name, None)
+    if bounds is not None:
+        arrays["lo"], arrays["hi"] = (values_of(end, source, "bounds") for end in bounds)
+    elif "b" not in arrays and given and given != ["--delta"]:
+        raise ValueError(f"{given[0]} is about readings, and {source.path} holds none: use --b")
+    elif sigma is not None:
+        delta = quadsense.delta_from_sigma(sigma, int(np.size(arrays["b"])), confidence)
+    elif shots is not None:
+        counts, total = arrays["b"], values_of(shots, source, "shots")
+        arrays["lo"], arrays["hi"] = quadsense.bounds_from_counts(counts, total, confidence)
+        arrays["b"] = counts / total
+    data = quadsense.Measurements.from_arrays(
+        source.path,
+        arrays,
+        delta=delta,
+        rtol=rtol,
+        conjugate=conjugate,
+        weights=None if weights is None else values_of(weights, source, "weights"),
+    )
+    return data, arrays
+
+
+def bytes_of(option: str, value: str) -> float:
+    """A number of bytes, or an error that names its option."""
+    try:
+        return to_bytes(value)
+    except ValueError as error:
+        raise ValueError(str(error).replace("memory_limit", option, 1)) from None
+
+
+def loaded_by(client: Any, rows: Any, source: Source) -> OnCluster:
+    """Rows of files as the workers of a cluster load them."""
+    if not isinstance(rows, files.Strips):
+        raise ValueError(
+            f"workers load dense rows, and U of {source.path} is sparse: solve it without a "
+            "cluster, or write it as .npy, HDF5 or Zarr"
+        )
+    return OnCluster(client, Shards.of_files(rows))
+
+
+def say_notes(source: Source, data: quadsense.Measurements) -> None:
+    """Print to stderr what was guessed of the file."""
+    for note in data.notes:
+        click.echo(f"{source.path}: {note}", err=True)
+
+
+def values_of(text: str, source: Source, role: str) -> Any:
+    """A number, or a vector by reference."""
+    try:
+        return float(text)
+    except ValueError:
+        return to_vector(files.array_from(text, source, role), scalar=True)
+
+
+def matrix_of(text: str, source: Source, role: str) -> Any:
+    """A number, an earlier result, or a matrix by reference."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    if APART not in text and Path(text).is_file() and text.lower().endswith(".npz"):
+        found = files.look_at(text)
+        if found.metadata.get("format") == RESULT:
+            return quadsense.load_result(text)
+    return files.array_from(text, source, role)
+
+
+def constraints_of(given: tuple[tuple[str, str, str], ...], source: Source) -> list[Any]:
+    """What ``--constraint`` says, as `solve` takes it."""
+    found = []
+    for C, lo, hi in given:
+        try:
+            ends = float(lo), float(hi)
+        except ValueError:
+            raise click.UsageError(
+                f"--constraint takes a matrix and two numbers, got {lo!r} and {hi!r}"
+            ) from None
+        matrix = files.array_from(C, source, "C")
+        if getattr(matrix, "ndim", 2) == 1 or 1 in matrix.shape != (1, 1):
+            v = to_vector_kept(matrix)
+            matrix = (v[:, None], np.ones(1))  # v* A v
+        found.append((matrix, *ends))
+    return found
+
+
+def to_vector_kept(values: Any) -> Any:
+    """A vector of any shape as one, complex or not."""
+    dense = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+    return dense.reshape(-1)

@@ -9,12 +9,12 @@ import click
 
 import quadsense
 from quadsense import files
-from quadsense.cli import question
+from quadsense.cli import shared
 from quadsense.cli.cluster import cluster
-from quadsense.cli.method_options import MethodCommand
 from quadsense.cli.shared import (
     EXIT,
     NOT_MET,
+    MethodCommand,
     check_outputs,
     echo_json,
 )
@@ -26,7 +26,7 @@ from quadsense.vocabulary import Status
 
 @click.command(cls=MethodCommand)
 @click.argument("file", type=click.Path())
-@question.options(question.NAMING, question.TOLERANCE, question.SET, question.WHICH, question.RUN)
+@shared.options(shared.NAMING, shared.TOLERANCE, shared.SET, shared.WHICH, shared.RUN)
 @click.option(
     "--scheduler", metavar="ADDRESS", help="Compute on the Dask cluster of this scheduler."
 )
@@ -77,14 +77,14 @@ def solve(
       quadsense solve "run7/part-*.h5" --delta 0.01 --memory-limit "1 GiB"
       quadsense solve "run7/part-*.h5" --delta 0.01 --scheduler tcp://10.0.0.1:8786
     """
-    others = question.others_of(asked)
+    others = shared.others_of(asked)
     check_outputs([file, readings, *(bounds or ()), shots, weights, *others], output, dense)
     memory_limit = asked["memory_limit"]
     if memory_limit is not None:
-        question.bytes_of("--memory-limit", memory_limit)  # refuses what is none
+        shared.bytes_of("--memory-limit", memory_limit)  # refuses what is none
     source = files.look_at(file)
     client = click.get_current_context().with_resource(cluster(scheduler, workers, quiet))
-    data = question.open_data(
+    data = shared.open_data(
         source,
         readings=readings,
         bounds=bounds,
@@ -93,17 +93,17 @@ def solve(
         beside=others,
         memory_limit=memory_limit,
         client=client,
-        **{name: asked[name] for name in question.READING},
+        **{name: asked[name] for name in shared.READING},
     )
     if not quiet:
-        question.say_notes(source, data)
+        shared.say_notes(source, data)
     interrupted = False
-    arguments = question.arguments_of(asked, source)
+    arguments = shared.arguments_of(asked, source)
     try:
         result = quadsense.solve(
             data,
             progress=not quiet and sys.stderr.isatty(),
-            **{name: asked[name] for name in question.KEYWORDS},
+            **{name: asked[name] for name in shared.KEYWORDS},
             **arguments.pop("options"),
             **arguments,
         )

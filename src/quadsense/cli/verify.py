@@ -8,7 +8,7 @@ import click
 
 import quadsense
 from quadsense import files
-from quadsense.cli import question
+from quadsense.cli import shared
 from quadsense.cli.shared import NOT_MET, echo_json
 from quadsense.view.fields import verify_fields
 
@@ -16,7 +16,7 @@ from quadsense.view.fields import verify_fields
 @click.command()
 @click.argument("file", type=click.Path())
 @click.argument("result", type=click.Path())
-@question.options(question.NAMING, question.TOLERANCE)
+@shared.options(shared.NAMING, shared.TOLERANCE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/command.md).")
 @click.option("--quiet", is_flag=True, help="Print nothing; see the exit status.")
 def verify(
@@ -40,7 +40,7 @@ def verify(
     """
     claimed = quadsense.load_result(result)
     source = files.look_at(file)
-    data = question.open_data(source, **given)
+    data = shared.open_data(source, **given)
     found = claimed.check(data, delta=delta)
     if quiet:
         pass

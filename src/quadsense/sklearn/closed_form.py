@@ -1,4 +1,18 @@
-"""The fit in closed form: kernel ridge regression, leave-one-out, and what is certified of it."""
+"""Quadratic ridge regression in closed form, by the kernel or by the features.
+
+With ``phi(x)`` the entries of ``x x'`` (those off the diagonal times the root of 2) and
+``x / sqrt(lp)``, the fit is ridge regression on ``phi``, whose kernel is
+``(x . z)^2 + (x . z) / lp``. c is not penalised: features and values are taken about their
+weighted means, and rows are scaled by the roots of their weights; ``psi_i = sqrt(s_i) (phi(x_i) -
+mean)``. Whichever is smaller is formed, ``Psi Psi'`` of order m or ``Psi' Psi`` of the number of
+unknowns.
+
+**Leave-one-out**, for many penalties by one eigendecomposition. A fit that is linear in y predicts
+row i, left out, with the error ``(y_i - f_i) / (1 - h_ii)``, where h is the matrix of the fit and
+f what it predicts with all rows [Allen 1974]. With c, h is ``sqrt(s) sqrt(s)' / sum(s)`` and the
+matrix of the ridge about the means; where ``Psi Psi'`` has eigenvalues l and eigenvectors V, the
+latter is ``V diag(l / (l + alpha)) V'``.
+"""
 
 from __future__ import annotations
 
