@@ -25,7 +25,7 @@ from quadsense.query.request import (
     to_limits,
 )
 from quadsense.result.certificate import Certificate
-from quadsense.result.facts import Determined, Facts, Row
+from quadsense.result.facts import Determined, Row, RunFacts
 from quadsense.result.result import Result
 from quadsense.run.loop import Intermediate, run
 from quadsense.run.recorder import to_history
@@ -123,7 +123,7 @@ def solve_spectral(
     row = Row(int(np.abs(z).argmax()), worst, tolerance=accuracy)
     violations = np.flatnonzero(np.abs(z) > accuracy)
     unknowns = problem.rows.unknowns if not np.iscomplexobj(to_numpy(A_1)) else n * n
-    facts = Facts(
+    facts = RunFacts(
         asked="accuracy",
         determined=Determined(0, unknowns, True),
         worst=row,

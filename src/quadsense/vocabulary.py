@@ -60,11 +60,11 @@ class History:
     sharpness: Vector
 
     def __len__(self) -> int:
-        """Number of entries."""
+        """Return the number of entries."""
         return int(self.iteration.size)
 
     def __repr__(self) -> str:
-        """How many entries, and where they end."""
+        """Return how many entries, and where they end."""
         last = f", last iteration {int(self.iteration[-1])}" if len(self) else ""
         return f"<History of {len(self)} entries{last}>"
 
@@ -96,7 +96,7 @@ class Reason:
 
 
 def because(code: str, **numbers: Any) -> Reason:
-    """The reason of that code, with its numbers: plain ones, that a file can hold."""
+    """Return the reason of that code, with its numbers as plain ones, which a file can hold."""
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in numbers.items()}
     return Reason(code, plain)
 
@@ -106,7 +106,7 @@ Why: TypeAlias = Reason | str | None
 
 
 def to_reason(why: Why) -> Reason | None:
-    """The reason behind either; None where there is none."""
+    """Return the reason behind either; None where there is none."""
     if isinstance(why, str):
         return because("said", text=why) if why else None
     return why
@@ -172,7 +172,7 @@ class Verification:
         return all(check.holds for check in self.checks)
 
     def __bool__(self) -> bool:
-        """Whether every statement holds."""
+        """Return whether every statement holds."""
         return self.true
 
     def __str__(self) -> str:
@@ -223,7 +223,7 @@ def _bounds_apart(lower: float, upper: float, of: str) -> str:
 def _no_factor(
     starts: int, ratio: float, rounding: float, no_rank_fits: bool, may_grow: bool
 ) -> str:
-    """What was not found is no claim about the rank."""
+    """Return what to try where no fit of that rank was found, which proves nothing."""
     begun = "1 start" if starts == 1 else f"{starts} starts"
     head = f"no fit found from {begun} (worst ratio {ratio:.3g})"
     if rounding >= 1.0:

@@ -50,7 +50,7 @@ SUM_ROUNDINGS = 3.0
 
 
 def adjoint_norm(F: Sensing, y: Vector) -> float:
-    """Upper bound on ``||sum_i y_i v_i v_i*||_F``, rounding included.
+    """Return an upper bound on ``||sum_i y_i v_i v_i*||_F``, rounding included.
 
     Of each pair of entries that are conjugates one is formed, columns at a time.
 
@@ -84,7 +84,7 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
 def adjoint_matrix(
     F: Sensing, y: Vector, start: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[Any], float]:
-    """``start + F*(y)`` and a bound on its error in the Frobenius norm, both for questions.
+    """Return ``start + F*(y)`` and a bound on its error in the Frobenius norm, both for questions.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def adjoint_matrix(
 
 
 def plain_adjoint(F: Sensing, y: Vector) -> tuple[npt.NDArray[Any], float]:
-    """``F*(y)`` by one product, and an a-priori bound on its error in the Frobenius norm.
+    """Return ``F*(y)`` by one product, and an a-priori bound on its error in the Frobenius norm.
 
     For questions in which rounding of ``sum_i |y_i| ||v_i||^2`` does no harm: a few hundred
     roundings of it are counted.
@@ -150,7 +150,7 @@ def _summed(
     left: int,
     columns: slice,
 ) -> tuple[npt.NDArray[Any], float]:
-    """``start + F*(y)`` from row `left` on and of those columns, and a bound on its error.
+    """Return ``start + F*(y)`` from row `left` on and of those columns, and a bound on its error.
 
     Of complex rows the real parts are stored next to the imaginary ones, so that one product has
     all that the real and imaginary parts of the sum are made of.
@@ -223,7 +223,7 @@ def _leading_bits(x: Vector) -> Vector:
 
 
 def product_error(a: Vector, b: Vector, product: Vector) -> Vector:
-    """Rounding error of ``product = a * b``, exactly [Dekker 1971]."""
+    """Return the rounding error of ``product = a * b``, exactly [Dekker 1971]."""
     a_high, b_high = (t := SPLITTER * a) - (t - a), (t := SPLITTER * b) - (t - b)
     a_low, b_low = a - a_high, b - b_high
     return np.asarray(

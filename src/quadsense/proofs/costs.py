@@ -62,7 +62,7 @@ class Value(NamedTuple):
 def objective_value(
     question: Question, matrix: SensedMatrix, values: Vector, error: Vector
 ) -> Value:
-    """The objective of a matrix that satisfies the question.
+    """Return the objective of a matrix that satisfies the question.
 
     Whether it is in the cone and reads what it must is not checked here.
 
@@ -84,7 +84,7 @@ def objective_value(
 
 
 def row_value(question: Question, values: Vector, error: Vector) -> Value:
-    """``sum_i phi_i(v_i)`` for readings that are each known up to `error`."""
+    """Return ``sum_i phi_i(v_i)`` for readings that are each known up to `error`."""
     v, e = np.asarray(values, dtype=np.float64), np.asarray(error, dtype=np.float64)
     weights = question.weights
     if question.rows == "within":
@@ -119,7 +119,7 @@ def row_value(question: Question, values: Vector, error: Vector) -> Value:
 
 
 def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
-    """``<C, A> + alpha ||A - P||_F^2 - log det A``."""
+    """Return ``<C, A> + alpha ||A - P||_F^2 - log det A``."""
     trivial = isinstance(question.C, float) and question.C == 0.0
     if trivial and question.alpha == 0.0 and not question.log_det:
         return Value(0.0, 0.0)
@@ -156,7 +156,7 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
 
 
 def _logarithms(found: Spectrum, off: float) -> Value:
-    """``-sum log`` of eigenvalues of a matrix that is off by so much."""
+    """Return ``-sum log`` of eigenvalues of a matrix with an error of norm at most `off`."""
     slip = found.error + off
     if not float(found.values[0]) > slip:
         return Value(math.inf, math.inf)
@@ -164,7 +164,7 @@ def _logarithms(found: Spectrum, off: float) -> Value:
 
 
 def _logarithms_of_factor(X: npt.NDArray[Any]) -> Value:
-    """``-log det X X*`` by the singular values of X, of which the smallest has twice the digits."""
+    """Return ``-log det X X*`` by singular values of X, whose smallest has twice the digits."""
     n, k = X.shape
     if n != k:
         return Value(math.inf, math.inf)
@@ -175,14 +175,14 @@ def _logarithms_of_factor(X: npt.NDArray[Any]) -> Value:
 
 
 def _is_long(question: Question, form: MeasuredForm) -> bool:
-    """Whether all that A costs is its distance from a multiple of I, held by rows with n > m."""
+    """Return whether A costs its distance from a multiple of I alone, held by rows with n > m."""
     plain = isinstance(question.C, float) and question.C == 0.0 and not question.log_det
     distance = isinstance(question.prior, float)
     return plain and distance and form.base is None and form.rows.prefers_gram
 
 
 def _squared_distance(form: MeasuredForm, tau: float) -> Value:
-    """``||A - tau I||_F^2`` where A is a multiple of I less a sum of unit rows."""
+    """Return ``||A - tau I||_F^2`` where A is a multiple of I minus a sum of unit rows."""
     c, apart = to_numpy(form.c), form.tau - tau
     length, error = squared_length(form.rows, c) if c.any() else (0.0, 0.0)
     if apart:
@@ -197,7 +197,7 @@ def _squared_distance(form: MeasuredForm, tau: float) -> Value:
 
 
 def _summed(terms: Vector, errors: npt.NDArray[Any]) -> Value:
-    """The sum of terms that are right up to some roundings and these errors."""
+    """Return the sum of terms with these errors and a few roundings each."""
     if not np.isfinite(terms).all():
         return Value(math.inf, math.inf)
     total, size = exact_sum(terms), float(np.abs(terms).sum())
@@ -249,7 +249,7 @@ class _Sum:
         self.terms += [products, rest]
 
     def above(self) -> float:
-        """The sum, rounded up; infinite where a term is, or is no number."""
+        """Return the sum, rounded up; infinite where a term is infinite or not a number."""
         total = np.concatenate(self.terms) if self.terms else np.zeros(0)
         if not np.isfinite(total).all():
             return math.inf
@@ -258,7 +258,7 @@ class _Sum:
 
 
 def permitted(question: Question, y: Vector) -> Vector:
-    """The entries of y that the rows can bear: 0 for those that lean on an end that is not there.
+    """Return y with 0 in place of entries that need an end of an interval which is infinite.
 
     Under slack they are made smaller as the weights ask: each for "slack_sum", all together for
     "slack_max", where all other entries follow.
@@ -278,7 +278,7 @@ def permitted(question: Question, y: Vector) -> Vector:
 
 
 def excess(question: Question, y: Vector) -> float:
-    """The least factor, 1 or more, that y over it is allowed by the weights of soft rows."""
+    """Return the least factor, 1 or more, that y over it is allowed by the weights of soft rows."""
     soft = question.soft & (y != 0.0)
     if not soft.any() or question.rows == "slack_squares":
         return 1.0
@@ -293,7 +293,7 @@ def excess(question: Question, y: Vector) -> float:
 
 
 def conjugate_above(question: Question, y: Vector) -> float:
-    """``sum_i phi_i*(y_i)``, rounded up; y is `permitted`."""
+    """Return ``sum_i phi_i*(y_i)``, rounded up; y is `permitted`."""
     total = _Sum()
     with np.errstate(all="ignore"):
         priced = _is_priced(question)
@@ -312,7 +312,7 @@ def conjugate_above(question: Question, y: Vector) -> float:
 
 
 def at_zero(question: Question) -> Vector:
-    """The y for which a row's bound is what the reading 0 costs: slopes of ``phi_i`` at 0.
+    """Return the y for which the bound of a row is its cost at the reading 0: slopes of ``phi_i``.
 
     For rows of zeros, which read 0 whatever A is.
     """
@@ -333,7 +333,7 @@ def at_zero(question: Question) -> Vector:
 
 
 def shifted(question: Question, exponents: npt.NDArray[np.int64], unit: int = 0) -> Question:
-    """The same question for rows over ``2^exponents``: exact except for underflow.
+    """Return the same question for rows over ``2^exponents``: exact except for underflow.
 
     What leaves float64's range asks for less than it did: an end is dropped, a weight made smaller.
     The weights are of an objective in units of ``2^unit``.
@@ -360,7 +360,7 @@ def shifted(question: Question, exponents: npt.NDArray[np.int64], unit: int = 0)
 
 
 def unit_of(question: Question, exponents: npt.NDArray[np.int64]) -> int:
-    """The unit of `shifted` in which the weights of such rows are far from float64's ends.
+    """Return the unit of `shifted` in which the weights of such rows are far from float64's ends.
 
     0 where they are anyway, or a logarithm has no unit.
     """
@@ -376,12 +376,12 @@ def unit_of(question: Question, exponents: npt.NDArray[np.int64]) -> int:
 
 
 def _weighs(question: Question) -> int:
-    """Which power of a reading a weight is of."""
+    """Return which power of a reading a weight is of."""
     return 1 if question.rows in ("slack_max", "slack_sum") else 2
 
 
 def _is_priced(question: Question) -> npt.NDArray[np.bool_]:
-    """Rows whose multiplier needs no end: those with squares or logarithms."""
+    """Return which rows have multipliers that need no end: those with squares or logarithms."""
     if question.rows == "squares":
         return ~question.hard & (question.weights > 0.0)
     if question.rows == "center":
@@ -390,7 +390,7 @@ def _is_priced(question: Question) -> npt.NDArray[np.bool_]:
 
 
 def _add_squares(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[np.bool_]) -> None:
-    """``s b + s^2/(4 w) + z^+ hi - z^- lo`` for ``y = s + z``, whatever the z.
+    """Return ``s b + s^2/(4 w) + z^+ hi - z^- lo`` for ``y = s + z`` and any z.
 
     It is least where ``s = 2 w (v - b)`` at the v between the ends that is best.
     """
@@ -417,7 +417,7 @@ def _add_squares(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[n
 
 
 def _add_centers(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[np.bool_]) -> None:
-    """``y_2 hi - y_1 lo - 2 - log y_1 - log y_2`` for ``y = y_2 - y_1``, both positive."""
+    """Return ``y_2 hi - y_1 lo - 2 - log y_1 - log y_2`` for ``y = y_2 - y_1``, both positive."""
     two = rows & (question.lo > -np.inf) & (question.hi < np.inf)
     lo, hi, z = question.lo[two], question.hi[two], y[two]
     width = hi - lo

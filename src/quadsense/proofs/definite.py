@@ -161,7 +161,7 @@ class Spectrum(NamedTuple):
 
 
 def spectrum(M: npt.NDArray[Any]) -> Spectrum:
-    """The eigenvalues of M, its lower triangle, whatever the routine that found them did.
+    """Return the eigenvalues of M, its lower triangle, with a bound on their errors.
 
     Notes
     -----
@@ -186,7 +186,7 @@ def spectrum(M: npt.NDArray[Any]) -> Spectrum:
 
 
 def _eigen(M: npt.NDArray[Any]) -> tuple[Vector, npt.NDArray[Any]]:
-    """Eigenvalues and vectors, of a small matrix without the calls that surround LAPACK."""
+    """Return eigenvalues and vectors; small matrices go to LAPACK directly."""
     if len(M) <= FEW:
         solve = lapack.zheevd if np.iscomplexobj(M) else lapack.dsyevd
         values, V, info = solve(M, lower=1)

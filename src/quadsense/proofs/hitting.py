@@ -32,14 +32,14 @@ LEAST_GAIN = 1e-9
 
 
 def cannot_be_hit(supports: Sequence[npt.NDArray[np.bool_]]) -> bool:
-    """Whether some proof leans on no row that may be set aside: on constraints alone."""
+    """Return whether some proof uses no row that may be set aside, but constraints alone."""
     return any(not support.any() for support in supports)
 
 
 def smallest_hitting_set(
     supports: Sequence[npt.NDArray[np.bool_]],
 ) -> npt.NDArray[np.int64] | None:
-    """The fewest rows of which every support has one; ties in favour of rows in many supports.
+    """Return the fewest rows of which every support has one; rows in many supports go first.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class _HittingSearch:
         self.best: tuple[int, int] = (-1, 0)  # share of all supports, and the set
 
     def fewest(self) -> npt.NDArray[np.int64] | None:
-        """The smallest, of most shares; None where that takes too many nodes."""
+        """Return the smallest, of most shares; None where that takes too many nodes."""
         for size in range(1, len(self.rows) + 1):
             look()
             if not self._look(self.masks, 0, size, 0):
@@ -118,7 +118,7 @@ def _disjoint(masks: list[int]) -> int:
 def _by_branch_and_bound(
     supports: Sequence[npt.NDArray[np.bool_]],
 ) -> npt.NDArray[np.int64] | None:
-    """The same by HiGHS."""
+    """Return the same, found by HiGHS."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import, rarely needed
 
     look()
@@ -144,7 +144,7 @@ def _by_branch_and_bound(
 
 
 def thinned(rows: Sensing, ends: Intervals, dual: Vector, psd: bool) -> Vector:
-    """A proof like `dual`, with the same ``F*(y)``, that leans on as few rows as may be.
+    """Return a proof with the same ``F*(y)`` as `dual` and as few nonzero entries as possible.
 
     By Caratheodory's argument as many rows as unknowns and one more are enough: along a vector v
     with ``F*(v) = 0`` the margin is linear while no sign changes, so y moves along it, the way the

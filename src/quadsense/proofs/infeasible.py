@@ -23,7 +23,7 @@ from quadsense.system.watch import Stop
 
 
 def user_dual(data: Measurements, y: Vector) -> Vector:
-    """The dual vector for the user's rows from the one for unit rows."""
+    """Return the dual vector for the user's rows from the one for unit rows."""
     norms = to_numpy(data.unit_rows.norms)
     safe = np.where(norms > 0, norms, 1.0)
     with np.errstate(over="ignore", under="ignore"):
@@ -38,12 +38,12 @@ class Exact(NamedTuple):
     y: Vector
 
     def on(self, rows: npt.NDArray[np.intp]) -> Exact:
-        """These rows alone."""
+        """Return these rows alone."""
         return Exact(self.F.only(rows), self.ends.each(lambda values: values[rows]), self.y[rows])
 
 
 def exactly(data: Measurements, dual: Vector, ends: Intervals | None = None) -> Exact:
-    """The data with rows near unit norm and no digit changed: nothing rounds on the way.
+    """Return the data with rows scaled by powers of two to about unit norm: nothing is rounded.
 
     A row of zeros proves nothing here (see `Measurements.contradictions`): it reads 0, as it does.
     `ends` are those of the data unless they are given.
@@ -104,7 +104,7 @@ class Conflict:
     irreducible: bool
 
     def spread(self, m: int) -> Vector:
-        """The dual vector of all m rows."""
+        """Return the dual vector of all m rows."""
         y = np.zeros(m)
         y[self.members] = self.dual
         return y
@@ -213,7 +213,7 @@ class Prover:
         self._last: tuple[Vector, Proof] | None = None
 
     def __call__(self, y: Vector) -> Proof:
-        """What y, for the unit rows, proves."""
+        """Return what y proves, a vector for the unit rows."""
         if self._last is None or not np.array_equal(self._last[0], y):
             proof = check_infeasible(self._data, user_dual(self._data, y), self._psd)
             self._last = (y.copy(), proof)
@@ -232,7 +232,7 @@ def best_error_bound(
     *,
     conditional: bool = False,
 ) -> tuple[float, str]:
-    """Proven lower bound on ``min_A max_i |z_i|/delta_i`` for fits of at most `upper`.
+    """Return a proved lower bound on ``min_A max_i |z_i|/delta_i`` for fits of at most `upper`.
 
     `size` is the Frobenius norm of the fit that has this error: where a bound on the norm must be
     assumed, it is not below ten times that. With `conditional`, and where a time limit is reached

@@ -66,7 +66,7 @@ LOSS = 1e-6
 """Relative loss at which a bound without condition goes before one with."""
 
 CLOSE = 1e-4
-"""Relative distance from the value of A at which a lower bound needs no other, dearer one."""
+"""Relative distance from the value of A at which a lower bound needs no other, which costs more."""
 
 
 class ObjectiveBound(NamedTuple):
@@ -110,13 +110,13 @@ class Asked:
     gap: float = 0.0
 
     def rows_above(self, y: Vector) -> float:
-        """``sum_i phi_i*(y_i)`` of the user's rows, rounded up."""
+        """Return ``sum_i phi_i*(y_i)`` of the user's rows, rounded up."""
         found = conjugate_above(self.question, y) + self.gained
         return found + 2.0 * UNIT * (abs(found) + abs(self.gained))
 
 
 def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
-    """The question and the vector as proofs take them.
+    """Return the question and the vector as proofs take them.
 
     A row of zeros reads 0: its entry of y is the one that says so best.
     """
@@ -148,7 +148,7 @@ def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
 
 
 def _unit_of_objective(question: Question, exponents: npt.NDArray[np.int64]) -> int:
-    """A unit in which weights do not leave float64's range, nor do C and alpha; else 0."""
+    """Return a unit in which weights, C and alpha stay within float64's range; otherwise 0."""
     unit = unit_of(question, exponents)
     if not unit:
         return 0
@@ -158,7 +158,7 @@ def _unit_of_objective(question: Question, exponents: npt.NDArray[np.int64]) -> 
 
 
 def _seen_columns(F: Sensing, question: Question) -> npt.NDArray[np.bool_]:
-    """Coordinates that some row sees, or the objective: what A is elsewhere is of no account."""
+    """Return the coordinates in which a row or the objective is not 0: A matters nowhere else."""
     everything = np.ones(F.n, bool)
     C = question.C
     if question.alpha > 0.0 or question.log_det or (isinstance(C, float) and C != 0.0):
@@ -182,7 +182,7 @@ def objective_bound(
     conditional: bool = False,
     gap: float = 0.0,
 ) -> ObjectiveBound:
-    """Lower bound on the objective over every A in the cone that satisfies the question.
+    """Return a lower bound on the objective over every A in the cone that satisfies the question.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
 
 
 def _quick_bound(case: Asked, rows: float, unit: int) -> float:
-    """The bound of a question with a distance, by one plain product and its a-priori error."""
+    """Return the bound of a question with a distance, from one product and its a-priori error."""
     F, question, y = case.F, case.question, np.ldexp(case.y, -unit)
     long = F.prefers_gram and not question.psd and isinstance(question.prior, float)
     if not (long and isinstance(question.C, float) and question.C == 0.0):
@@ -274,7 +274,7 @@ def _quick_bound(case: Asked, rows: float, unit: int) -> float:
 def _symmetric(
     case: Asked, rows: float, e: float, size: float, upper: float, kept: dict[bytes, float]
 ) -> ObjectiveBound:
-    """``-sum phi* - e ||A||_F``."""
+    """Return ``-sum phi* - e ||A||_F``."""
     C = case.question.C
     key = case.seen.tobytes() + bytes([isinstance(C, float) and C == 0.0])
     if upper == math.inf and key in kept:
@@ -293,7 +293,7 @@ def _symmetric(
 
 
 def _positive(case: Asked, rows: float, e: float, size: float) -> ObjectiveBound:
-    """The best of y moved until T is positive semidefinite, and of ``-sum phi* - e tr A``."""
+    """Return the better bound: with y moved until T is definite, or ``-sum phi* - e tr A``."""
     best = -math.inf
     with suppress(Stop):
         for y in () if case.conditional else lifted(case.F, case.question, case.y, e):
@@ -308,7 +308,7 @@ def _positive(case: Asked, rows: float, e: float, size: float) -> ObjectiveBound
 
 
 def _infimum(question: Question, F: Sensing, T: npt.NDArray[Any], error: float, unit: int) -> float:
-    """``inf_A <T, A> + alpha ||A - P||_F^2 - log det A``, rounded down.
+    """Return ``inf_A <T, A> + alpha ||A - P||_F^2 - log det A``, rounded down.
 
     Notes
     -----
@@ -353,7 +353,7 @@ def _infimum(question: Question, F: Sensing, T: npt.NDArray[Any], error: float, 
 
 
 def _determinant_part(values: Vector, alpha: float) -> float:
-    """``sum_i inf_a (values_i a + alpha a^2 - log a)``, rounded down."""
+    """Return ``sum_i inf_a (values_i a + alpha a^2 - log a)``, rounded down."""
     if alpha > 0.0:
         root = np.sqrt(values * values + 2.0 * SQUARE_COMPLETED * alpha)
         # Any multiplier s of a^2 >= 2 r a - r^2 serves: 1 + log(values + 2 alpha r) - alpha r^2.
@@ -374,14 +374,14 @@ def _determinant_part(values: Vector, alpha: float) -> float:
 
 
 def _is_sum_of_squares(case: Asked) -> bool:
-    """Whether T needs no proof: C is a multiple of I, not negative, and so is every share."""
+    """Return whether T is a sum of squares: C is ``c I`` with c >= 0, and y is nonnegative."""
     C = case.question.C
     plain = case.F.raw is case.F
     return plain and isinstance(C, float) and C >= 0.0 and bool((case.y >= 0.0).all())
 
 
 def _floor(data: Measurements, question: Question) -> float:
-    """What the objective is not below, whatever the vector: rows of zeros told apart."""
+    """Return a lower bound on the objective that holds for every y; rows of zeros are looked at."""
     free = isinstance(question.C, float) and (
         question.C == 0.0 or (question.psd and question.C > 0.0)
     )
@@ -395,7 +395,7 @@ def _floor(data: Measurements, question: Question) -> float:
 
 
 def _contradicts(data: Measurements, question: Question) -> bool:
-    """Whether a row of zeros must read what it cannot."""
+    """Return whether a row of zeros must read what it cannot."""
     if not data.unit_rows.has_zero_rows:
         return False
     dead = to_numpy(data.unit_rows.nonzero) == 0
@@ -404,7 +404,7 @@ def _contradicts(data: Measurements, question: Question) -> bool:
 
 
 def _unit(F: Sensing, question: Question, y: Vector) -> int:
-    """Exponent of the size of T's parts."""
+    """Return the exponent of the size of T's parts."""
     largest = float((np.abs(y) * F.masses).max(initial=0.0))
     C = question.C
     largest = max(largest, abs(C) if isinstance(C, float) else float(np.abs(C).max()))
@@ -412,7 +412,7 @@ def _unit(F: Sensing, question: Question, y: Vector) -> int:
 
 
 def _dense(M: Any, F: Sensing) -> npt.NDArray[Any]:
-    """A matrix, or a multiple of I, in the type of A: real rows see its real part alone."""
+    """Return a matrix, or a multiple of I, in the type of A: real rows see its real part alone."""
     if isinstance(M, float):
         return M * np.eye(F.n, dtype=np.complex128 if F.is_complex else np.float64)
     M = np.asarray(M)
@@ -425,7 +425,7 @@ def _shifted(value: float, exponent: int) -> float:
 
 
 def _outwards(value: float, exponent: int) -> float:
-    """The same, rounded up where it is rounded at all."""
+    """Return the same, rounded up where it is rounded at all."""
     return float(np.nextafter(np.ldexp(value, exponent), np.inf)) if exponent else value
 
 
@@ -436,5 +436,5 @@ def _ldexp(M: npt.NDArray[Any], exponent: int) -> npt.NDArray[Any]:
 
 
 def _down(value: float, size: float) -> float:
-    """A number less what a few roundings of it, and of its parts, may have added."""
+    """Return a number rounded down by a few roundings of it and of its parts."""
     return value - ROUNDINGS * (abs(value) + size) - UNDERFLOW if math.isfinite(value) else value

@@ -335,13 +335,13 @@ def directions(F: Sensing, question: Question) -> Iterator[Vector]:
 
 
 def flattest(F: Sensing, question: Question) -> Vector:
-    """The d that no missing end forbids with ``F*(d)`` nearest to the identity; dear."""
+    """Return the d, 0 at infinite ends, with ``F*(d)`` nearest to the identity; slow."""
     above, below = _allowed(question)
     return np.where(np.where(F.flat > 0.0, above, below), F.flat, 0.0)
 
 
 def _allowed(question: Question) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which entries of a vector may be positive, and which negative."""
+    """Return which entries of a vector may be positive, and which negative."""
     priced = (question.rows == "squares") & ~question.hard & (question.weights > 0.0)
     idle = question.soft & (question.weights == 0.0)
     above, below = question.hi < np.inf, question.lo > -np.inf
@@ -351,7 +351,7 @@ def _allowed(question: Question) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.
 def _along(
     F: Sensing, question: Question, y: Vector, d: Vector, sigma: float, e: float
 ) -> Vector | None:
-    """``y + t d``, made smaller first where the weights leave no room for it."""
+    """Return ``y + t d``, made smaller first where the weights leave no room for it."""
     masses = F.masses
     blur = ROUNDINGS * float(np.abs(d) @ masses) / sigma
     if not blur < 1.0:
@@ -373,7 +373,7 @@ def _along(
 
 
 def _least(question: Question, F: Sensing) -> float:
-    """A number that no eigenvalue of C is below."""
+    """Return a number that no eigenvalue of C is below."""
     if isinstance(question.C, float):
         return question.C
     C = np.asarray(question.C) if F.is_complex else np.ascontiguousarray(question.C.real)

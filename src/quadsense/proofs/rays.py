@@ -42,7 +42,7 @@ DROPPED = 1e-10
 
 
 def is_ray(data: Measurements, question: Question, ray: Matrix, fit: Matrix) -> bool:
-    """Whether `ray` proves that ``<C, A>`` has no lower end.
+    """Return whether `ray` proves that ``<C, A>`` has no lower end.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def is_ray(data: Measurements, question: Question, ray: Matrix, fit: Matrix) -> 
 
 
 def _is_matrix(F: Sensing, question: Question, live: npt.NDArray[np.bool_], M: Matrix) -> bool:
-    """Symmetric: rows of two ends must read 0, the others lead away from their end, or read 0."""
+    """Return whether rows of two ends read 0 of M, and the others 0 or away from their end."""
     upper, lower = question.hi < np.inf, question.lo > -np.inf
     M = 0.5 * (M + M.conj().T)
     pattern = M != 0.0
@@ -100,7 +100,7 @@ def _correction(
     error: Vector,
     pattern: npt.NDArray[np.bool_],
 ) -> float:
-    """How far an M' of the same pattern is, at most, that these rows read exactly 0 of."""
+    """Return how far an M' of the same pattern is, at most, that these rows read exactly 0 of."""
     index = np.flatnonzero(held)
     if not index.size:
         return 0.0
@@ -115,7 +115,7 @@ def _correction(
 
 
 def _is_vector(F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: Matrix) -> bool:
-    """``x x*``: nothing that is bounded above may see x; of sums of rows, nothing at all."""
+    """Return whether ``x x*`` is a ray: rows bounded above, and all sums of rows, are 0 at x."""
     rows = _seen_rows(F, question, live)
     rows = rows[np.any((rows != 0.0) & (x != 0.0), axis=1)]  # the others read exactly 0
     size = float(np.linalg.norm(x)) * (1.0 + sum_error(F.n))
@@ -135,7 +135,7 @@ def _is_vector(F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: M
 def _is_coordinate(
     F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: Matrix, fit: Matrix
 ) -> bool:
-    """Whether x is a coordinate that is 0 in all rows that ask, C has it, but not its square."""
+    """Return whether x is a coordinate that no row has, and C has, but not on its diagonal."""
     k = np.flatnonzero(x)
     if k.size != 1 or isinstance(question.C, float) or question.C[k[0], k[0]] != 0.0:
         return False
@@ -148,7 +148,7 @@ def _is_coordinate(
 
 
 def _used_rows(F: Sensing, index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-    """The rows that some readings take, dense."""
+    """Return the rows that some readings take, dense."""
     if F.rank_one:
         return np.asarray(to_numpy(F.take_unit(index)))
     used = np.flatnonzero(np.asarray((F.weights[index] != 0).sum(axis=0)))
@@ -156,7 +156,7 @@ def _used_rows(F: Sensing, index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
 
 
 def _sees(F: Sensing, pattern: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which rows may read other than 0 of matrices of a pattern; of the others every term is 0."""
+    """Return which rows may read other than 0 of matrices of a pattern."""
     ones = pattern.astype(np.float64)
     parts = [
         np.any(((rows != 0.0).astype(np.float64) @ ones) * (rows != 0.0) > 0.0, axis=1)
@@ -169,7 +169,7 @@ def _sees(F: Sensing, pattern: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def _falls(C: Any, F: Sensing, M: Matrix, size: float, moved: float) -> bool:
-    """Whether ``<C, M>`` is negative for the exact M too."""
+    """Return whether ``<C, M>`` is negative for the exact M too."""
     if isinstance(C, float):
         C = C * np.eye(F.n)
     elif not F.is_complex:
@@ -180,7 +180,7 @@ def _falls(C: Any, F: Sensing, M: Matrix, size: float, moved: float) -> bool:
 
 
 def _seen_rows(F: Sensing, question: Question, live: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-    """Rows that a positive semidefinite direction must not be seen by, each once."""
+    """Return rows that a positive semidefinite direction must not be seen by, each once."""
     above = live & (question.hi < np.inf)
     asks = above | (live & (question.lo > -np.inf)) if not F.rank_one else above
     rows = _used_rows(F, np.flatnonzero(asks))
@@ -188,7 +188,7 @@ def _seen_rows(F: Sensing, question: Question, live: npt.NDArray[np.bool_]) -> n
 
 
 def _smallest_singular_value(rows: npt.NDArray[Any]) -> float:
-    """Proved lower bound on ``||U x||`` over unit x in the span of the conjugated rows; or 0.0."""
+    """Return a proved lower bound on ``||U x||`` for unit x in the span of the rows; or 0.0."""
     from quadsense.proofs.definite import cholesky, factorisation_error, first_shift
 
     m, n = rows.shape
@@ -244,13 +244,13 @@ def led_away(data: Measurements, question: Question, A: Matrix) -> Iterator[Matr
 
 
 def _coordinates(F: Sensing) -> npt.NDArray[np.bool_]:
-    """Coordinates that more than a few rows see: there may be more rows than they can tell."""
+    """Return the coordinates that are not 0 in at least half as many rows as the most used one."""
     counts = sum(np.sum(to_numpy(rows) != 0.0, axis=0) for _, rows in F.raw.blocks())
     return np.asarray(counts > 0.5 * np.max(counts))
 
 
 def _least_squares(F: Sensing, pattern: npt.NDArray[np.bool_], v: Vector) -> Vector:
-    """y of least norm whose ``F*(y)``, where the pattern is, reads v, as near as there is."""
+    """Return the y of least norm for which ``F*(y)`` on the pattern has readings nearest to v."""
     if pattern.all():
         K = F.gram()
     else:

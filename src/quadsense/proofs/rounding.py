@@ -91,7 +91,7 @@ class Enclosure(NamedTuple):
 def measured_enclosure(
     form: MeasuredForm, b: Array, image: Array, magnitude: Array, lengths: int
 ) -> Enclosure:
-    """Residuals of ``A = tau I - F*(c)`` on its own rows, from ``image = K c``.
+    """Return residuals of ``A = tau I - F*(c)`` on its own rows, from ``image = K c``.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def measured_enclosure(
 
 
 def squared_length(rows: Rows, c: Vector) -> tuple[float, float]:
-    """``||F*(c)||_F^2 = c . K c`` of rows of norm at most 2, and a bound on its rounding.
+    """Return ``||F*(c)||_F^2 = c . K c`` of rows of norm at most 2, and a bound on its rounding.
 
     For rows longer than they are many: no n-by-n matrix is formed. An entry of K is off by
     ``4 gamma_(n + 8)`` times the squared norms at most, and the sums by m roundings each. Rows of
@@ -156,7 +156,7 @@ def dense_error(rows: Rows, size: float, inner: int = 0) -> float:
 
 
 def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
-    """Residuals ``u_i* A u_i - b_i`` of unit rows, recomputed, with bounds on their errors.
+    """Return residuals ``u_i* A u_i - b_i`` of unit rows, recomputed, with bounds on their errors.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
 
 
 def _mixed_enclosure(matrix: SensedMatrix, rows: Sensing, b: Array) -> Enclosure:
-    """The same of sums of rows: what single rows read, its errors and the sum's own rounding.
+    """Return the same for sums of rows: readings of single rows, their errors and those of the sum.
 
     W is held scaled, each entry within some roundings, which the last term covers.
     """
@@ -220,7 +220,7 @@ def reading_error(b: Array) -> Array:
 
 
 def is_met(found: Enclosure, ends: Intervals, size: float = 0.0) -> bool:
-    """Whether every value is within its interval, rounding included; z is from ``ends.reading``.
+    """Return whether every value is within its interval, rounding included.
 
     `size` is ``||A||_F``, in proportion to which equalities have room: see `Intervals.allowing`.
     """

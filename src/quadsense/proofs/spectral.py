@@ -155,7 +155,7 @@ def _without_bound(verdict: SpectralVerdict, unseen: int | None, text: str) -> S
 
 
 def _sensed(V: Matrix, mix: Any) -> Sensing:
-    """The map of these rows, mixed where asked."""
+    """Return the map of these rows, mixed where asked."""
     rows = Sensing.of(V)
     if mix is None:
         return rows
@@ -164,7 +164,7 @@ def _sensed(V: Matrix, mix: Any) -> Sensing:
 
 
 def _too_few(U: Matrix, size: int, mix: Any) -> SpectralCertificate:
-    """The answer where there are fewer rows than unknowns: nothing of that size is formed."""
+    """Return the answer for fewer rows than unknowns: nothing of that size is formed."""
     m, n = len(U) if mix is None else mix.shape[0], U.shape[1]
     seen, least = m, "at least "
     if m <= MAX_RANKED_ROWS:
@@ -215,26 +215,26 @@ class _Whitened:
         self.slip += factorisation_error(size, self.trace)
 
     def scale(self, weight: float | Vector, G: Matrix) -> float:
-        """What rounding of G is relative to: its trace, or what it were if nothing cancelled."""
+        """Return what rounding of G is relative to: its trace, or that without cancellation."""
         if not self.F.rank_one:
             return float(np.sum((weight * self.F.masses) ** 2)) * (1.0 + self.m * EPS)
         return float(np.trace(G))
 
     def residual(self, S: Matrix) -> Vector:
-        """``z + F(S)``."""
+        """Return ``z + F(S)``."""
         return self.z + self.F.mixed(forward(self.V, S))
 
     def adjoint(self, Y: Matrix) -> Matrix:
-        """``F*`` of a vector or of columns, in coordinates."""
+        """Return ``F*`` of a vector or of columns, in coordinates."""
         return adjoint(self.V, self.F.unmixed(Y))
 
     def slope(self, r: Vector) -> Vector:
-        """Adjoint of the weighted map at the weighted r."""
+        """Return the adjoint of the weighted map at the weighted r."""
         return self.adjoint(self.weight**2 * r)
 
 
 def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCertificate:
-    """The answer where there are as many rows as unknowns."""
+    """Return the answer where there are as many rows as unknowns."""
     m, n, lam, weight = data.m, data.n, data.lam, data.weight
     size = len(data.G)
     factor = cholesky(data.G)
@@ -290,7 +290,7 @@ def _bounded(data: _Whitened, confidence: float | None, seed: int) -> SpectralCe
 
 
 def _unproven(data: _Whitened) -> SpectralCertificate:
-    """The answer where the map is not proven to have full rank: how much it sees, unweighted."""
+    """Return the answer where full rank of the map is not proved: its rank, without weights."""
     G = data.F.normal()
     size = len(G)
     slip = (data.m + 2 * size + data.length + 2 * SPARE) * EPS * data.scale(1.0, G)

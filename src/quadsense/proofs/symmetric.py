@@ -78,12 +78,12 @@ ASSUMED_FACTOR = 10.0
 
 
 def data_scale(b: Vector, delta: Vector) -> float:
-    """Largest value that a measurement of a fit may take."""
+    """Return the largest value that a measurement of a fit may take."""
     return float(np.max(np.abs(b) + delta))
 
 
 def norm_within(F: Sensing, scale: Vector) -> float:
-    """Proved bound on ``||A||_F`` for symmetric A with ``|F(A)_i| <= scale_i``; infinite: none.
+    """Return a proved bound on ``||A||_F`` for A with ``|F(A)_i| <= scale_i``, or infinity.
 
     Notes
     -----
@@ -110,7 +110,7 @@ def norm_within(F: Sensing, scale: Vector) -> float:
 
 
 def smallest_singular_value(F: Sensing, squares: Vector | None = None) -> float:
-    """Proved lower bound on the smallest singular value of F on the symmetric matrices.
+    """Return a proved lower bound on the smallest singular value of F on the symmetric matrices.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def smallest_singular_value(F: Sensing, squares: Vector | None = None) -> float:
 
 
 def _smallest(F: Sensing, row_rounding: float, squares: Vector | None) -> float:
-    """The same of these rows, which are off by that much."""
+    """Return the same for these rows, which are off by that much."""
     size, m = F.unknowns, F.m
     M = F.normal(squares)
     trace = float(np.trace(M)) * (1.0 + sum_error(size))
@@ -167,7 +167,7 @@ def _smallest(F: Sensing, row_rounding: float, squares: Vector | None) -> float:
 
 
 def allowed(y: Vector, lower: npt.NDArray[np.bool_], upper: npt.NDArray[np.bool_]) -> Vector:
-    """Drop the entries of y that lean on a bound that is not there.
+    """Drop the entries of y that need an end of an interval which is infinite.
 
     ``y_i > 0`` uses the lower end ``b_i - delta_i`` of interval i, ``y_i < 0`` the upper end.
     """
@@ -184,14 +184,14 @@ def _mass_above(y: Vector, delta: Vector) -> float:
 
 
 def _margin_below(ends: Intervals, y: Vector) -> float:
-    """``sum(lo_i y_i^+ - hi_i y_i^-)``, rounded down; y leans on no missing end."""
+    """Return ``sum(lo_i y_i^+ - hi_i y_i^-)``, rounded down; y is 0 at infinite ends."""
     reach = np.where(y > 0.0, ends.below, np.where(y < 0.0, ends.above, 0.0))
     products = np.concatenate([ends.reading * y, -np.abs(y) * reach])
     return exact_sum(products) - 2.0 * UNIT * exact_sum(np.abs(products)) - UNDERFLOW
 
 
 def lower_bound(b: Vector, delta: Vector, y: Vector, adjoint: float, norm: float) -> float:
-    """Proved lower bound on ``min_A max_i |F(A)_i - b_i| / delta_i`` over ``||A||_F <= norm``.
+    """Return a proved lower bound on ``min_A max_i |F(A)_i - b_i| / delta_i``, ``||A||_F <= norm``.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class InfeasibilityCheck:
 
 
 def norm_limit(F: Sensing, ends: Intervals) -> float:
-    """Norm beyond which a fit is not believed: `NORM_FACTOR` times the data's scale.
+    """Return the norm beyond which no fit is looked for: `NORM_FACTOR` times the data's scale.
 
     The scale is the least norm that the intervals force on a fit, or where they force nothing the
     largest that the narrowest of them allows: rows with wide intervals have no say.
@@ -323,7 +323,7 @@ def _root_sum_of_squares(values: npt.NDArray[Any]) -> float:
 
 
 def seen_columns(F: Sensing) -> npt.NDArray[np.bool_]:
-    """Coordinates in which some row is not exactly 0."""
+    """Return coordinates in which some row is not exactly 0."""
     seen = np.zeros(F.n, bool)
     if F.raw.kind.at_hand and (to_numpy(F.raw.block(0, 1)) != 0.0).all():
         return ~seen
@@ -335,9 +335,10 @@ def seen_columns(F: Sensing) -> npt.NDArray[np.bool_]:
 
 
 def reached(question: Question, upper: float) -> tuple[Vector, Vector]:
-    """Intervals of what each reading may be for an objective of at most `upper`, rounded outwards.
+    """Return intervals of the readings for which the objective can be at most `upper`.
 
-    Where no part of the objective is negative: else the ends of the question alone.
+    They are rounded outwards. Where some part of the objective may be negative, they are the ends
+    of the question alone.
     """
     lo, hi = question.lo.copy(), question.hi.copy()
     soft = question.soft
@@ -387,7 +388,7 @@ def norm_bound(F: Sensing, question: Question, upper: float) -> float:
 
 
 def norm_taken(F: Sensing, question: Question, size: float, upper: float) -> float:
-    """The norm up to which a matrix is believed where the data bound none."""
+    """Return the norm up to which a claim is made where the data bound none."""
     lo, hi = reached(question, upper)
     if question.rows == "squares":  # the reading is all that is known of a row without ends
         known = question.weights > 0.0
@@ -400,7 +401,7 @@ def norm_taken(F: Sensing, question: Question, size: float, upper: float) -> flo
 
 
 def smallest_of_gram(F: Sensing, pattern: npt.NDArray[np.bool_] | None = None) -> float:
-    """Proved s with ``||F(A)|| >= s ||A||_F`` for every A in the span of the rows; 0.0: none.
+    """Return a proved s with ``||F(A)|| >= s ||A||_F`` for A in the span of the rows, or 0.0.
 
     With a `pattern`, (n, n), all matrices are taken to be 0 where it is False.
     """

@@ -23,7 +23,6 @@ from quadsense.view.markup import (
     interval,
     join,
     number,
-    rounded_down,
     table,
 )
 from quadsense.vocabulary import Verification
@@ -84,7 +83,13 @@ def _tiles(result: Result) -> list[Markup]:
     elif (
         found.asked == "least" and result.certificate.kind == "optimal" and found.objective is None
     ):
-        tiles.append(("Proved", f"≥ {number(rounded_down(found.lower_bound))}", "by every matrix"))
+        tiles.append(
+            (
+                "Proved",
+                f"≥ {number(float(view.rounded_down(found.lower_bound)))}",
+                "by every matrix",
+            )
+        )
     if found.set_aside:
         tiles.append(("Set aside", f"{found.set_aside:,}", f"at most {found.allowed:,} allowed"))
     if found.asked != "accuracy":

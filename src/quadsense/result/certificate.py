@@ -21,14 +21,16 @@ from quadsense.measurements.frame import can_be_columns, condition_inside, const
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
-from quadsense.proofs.infeasible import best_error_bound, check_infeasible, least_miss
+from quadsense.proofs.infeasible import best_error_bound, check_infeasible
 from quadsense.result.values import (
+    Comparison,
     Objective,
-    Values,
     check_objective,
     evaluate,
     is_admitted,
     is_sound,
+    largest_miss,
+    proved_miss,
 )
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.typing import MissingName, is_number
@@ -43,7 +45,7 @@ differ by far less, a tampered digit by more."""
 
 
 def within_gap(data: Measurements, upper: float, lower: float, gap: float) -> bool:
-    """Whether two bounds on the worst error are within the gap, or the fit is exact anyway."""
+    """Return whether two bounds on the worst error are within the gap, or the fit is exact."""
     ratios = np.abs(to_numpy(data.b)) / to_numpy(data.tolerance)
     # Constraints and equalities have no error to weigh.
     scale = float(np.max(ratios, initial=0.0, where=~data.hard))
@@ -135,7 +137,7 @@ class Certificate:
     data: Measurements | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        """The claim in a line."""
+        """Return the claim in a line."""
         numbers = f"ratio {self.lower_bound:.6g} to {self.upper_bound:.6g}"
         return f"<Certificate {self.kind}: {numbers}, order {self.matrix.shape[0]}>"
 
@@ -205,7 +207,7 @@ class Certificate:
     def _tasks(
         self, U: Any, b: Any, delta: Any, options: dict[str, Any]
     ) -> Iterator[tuple[Measurements, str, bool]]:
-        """The measurements with each tolerance to check against, in words, and whether its own."""
+        """Yield the measurements with each tolerance to check, and whether it is their own."""
         rtol = options.get("rtol")
         none = rtol is None or (is_number(rtol) and rtol == 0.0)
         names = ("bounds", "sigma", "shots")
@@ -260,13 +262,13 @@ class Certificate:
         return self.objective is not None and self.objective.preference.slack
 
     def _constrained(self, data: Measurements) -> Measurements:
-        """The data with the constraints of the solve, their columns scaled as there."""
+        """Return the data with the constraints of the solve, their columns scaled as there."""
         data = data if self.columns is None else data.framed(self.columns)
         constraints = constraints_of(self.constraints, self.columns)
         return data.constrained(None, constraints) if constraints else data
 
     def own_data(self, U: Any, b: Any, options: dict[str, Any]) -> Measurements:
-        """The measurements with the intervals of the solve, whatever else they come with.
+        """Return the measurements with the intervals of the solve in place of their own.
 
         Their columns are scaled as in the solve: what they are compared with is `inside`.
         """
@@ -282,7 +284,7 @@ class Certificate:
         return self._constrained(data.with_ends(self._own_ends(data)))
 
     def _own_ends(self, data: Measurements) -> Intervals:
-        """The intervals of the solve, on readings of these data."""
+        """Return the intervals of the solve, on readings of these data."""
         if self.lo is not None and self.hi is not None:
             if not np.all(self.lo <= self.hi):
                 return Intervals.around(to_numpy(data.b), np.full(data.m, np.nan))
@@ -292,7 +294,7 @@ class Certificate:
         return data.around(to_numpy(data.b), tolerance)
 
     def _check(self, data: Measurements, words: str, own: bool) -> Verification:
-        """Every statement against one tolerance."""
+        """Check every statement against one tolerance."""
         checks = [self._check_form(data)]
         if not checks[0].holds:
             return Verification(tuple(checks))
@@ -339,7 +341,7 @@ class Certificate:
         return Verification(tuple(checks))
 
     def _check_form(self, data: Measurements) -> Check:
-        """Whether the certificate is one at all."""
+        """Return whether the certificate is well formed."""
         if self.kind not in ("met", "optimal", "infeasible"):
             return Check("claim", False, "the result claims nothing")
         aside = self.set_aside
@@ -375,7 +377,7 @@ class Certificate:
         return self.dual.shape[-1:] == (m,) and (self.dual.ndim == 1 or several)
 
     def _check_met(
-        self, data: Measurements, values: Values, words: str, own: bool
+        self, data: Measurements, values: Comparison, words: str, own: bool
     ) -> Iterator[Check]:
         met = values.met
         if self.set_aside.size:
@@ -390,7 +392,7 @@ class Certificate:
         yield Check("lower bound", self.lower_bound <= 0.0, "none is claimed with a fit")
 
     def _check_optimal(
-        self, data: Measurements, values: Values, words: str, own: bool
+        self, data: Measurements, values: Comparison, words: str, own: bool
     ) -> Iterator[Check]:
         if self.objective is not None:
             yield Check("lower bound", self.lower_bound <= 0.0, "none is claimed on the ratio")
@@ -411,7 +413,7 @@ class Certificate:
         yield Check("no matrix does better, up to the gap", found and stated, text)
 
     def _check_infeasible(
-        self, data: Measurements, values: Values, words: str, own: bool
+        self, data: Measurements, values: Comparison, words: str, own: bool
     ) -> Iterator[Check]:
         assert self.dual is not None
         which = "no positive semidefinite matrix" if self.psd else "no matrix"
@@ -444,8 +446,8 @@ class Certificate:
             conditions = [proof.condition for proof in proofs if proof.condition]
             yield self._check_lower(1.0, conditions[0] if conditions else "")
 
-    def _check_misses(self, data: Measurements, values: Values) -> Check:
-        """Whether the bounds on the smallest largest miss of an interval are as claimed."""
+    def _check_misses(self, data: Measurements, values: Comparison) -> Check:
+        """Return whether the bounds on the smallest largest miss of an interval are as claimed."""
         assert self.misses is not None and self.dual is not None
         least, most = self.misses if len(self.misses) == 2 else (math.nan, math.nan)
         sound = data.from_bounds and math.isfinite(most) and 0.0 <= least <= most
@@ -460,7 +462,7 @@ class Certificate:
         )
 
     def _check_lower(self, lower: float, condition: str) -> Check:
-        """Whether the lower bound and what it takes for granted are as claimed."""
+        """Return whether the lower bound and what it takes for granted are as claimed."""
         text = f"claimed {self.lower_bound:.6g}, proved {lower:.6g}"
         sound = not condition or self.condition == condition
         text += f" {condition}" if condition else ""
@@ -474,7 +476,7 @@ class Certificate:
         confidence: float | None = None,
         data: Measurements | None = None,
     ) -> SpectralCertificate:
-        """How near A is to the true A*, from the data alone, without an oracle.
+        """Bound how near A is to the true A*, from the data alone, without an oracle.
 
         Parameters
         ----------
@@ -534,7 +536,7 @@ class Certificate:
         )
 
     def _check_spectral(self, oracle: SpectralOracle) -> Check:
-        """Whether ``(1 - accuracy) A* <= A <= (1 + accuracy) A*``, with the oracle's A*."""
+        """Check that ``(1 - accuracy) A* <= A <= (1 + accuracy) A*``, with the oracle's A*."""
         found = oracle.eigenvalues(self.matrix.to_dense()) - 1.0
         worst = float(np.abs(to_numpy(found)).max()) + oracle.rounding(found)
         accuracy = float(np.min(self.tolerance))
@@ -547,51 +549,25 @@ class Certificate:
         return Check("(1 - accuracy) A* <= A <= (1 + accuracy) A*", true, text)
 
 
-def proved_miss(data: Measurements, dual: Vector, psd: bool, most: float, condition: str) -> float:
-    """Return how far some interval is missed by every matrix, by that dual vector; 0 if not proved.
-
-    Parameters
-    ----------
-    data : Measurements
-        With `bounds`.
-    dual : ndarray of shape (m,)
-    psd : bool
-    most : float
-        How far some matrix misses one at most.
-    condition : str
-        Of the certificate: no other may be needed.
-    """
-    unit = math.ldexp(1.0, math.frexp(most)[1]) if most > 0.0 else 1.0
-    proof = least_miss(data, dual, psd, unit, conditional=bool(condition))
-    sound = proof.proved and proof.condition in ("", condition)
-    return max(0.0, (proof.lower_bound - 1.0) * unit) if sound else 0.0
-
-
-def largest_miss(data: Measurements, values: Values) -> float:
-    """Return how far an interval is missed by most, rounding included."""
-    own = slice(data.measured)
-    return float(np.max(values.misses[own] + values.error[own]))
-
-
 def _are_rows(index: npt.NDArray[np.int64], m: int) -> bool:
-    """Whether these are rows of m, each once."""
+    """Return whether these are rows of m, each once."""
     return np.unique(index).size == index.size and bool(np.all((index >= 0) & (index < m)))
 
 
 def agree(stated: Any, found: Any, room: Any) -> Any:
-    """Whether numbers are the same, or both finite and as near as that."""
+    """Return whether numbers are the same, or both finite and as near as that."""
     with np.errstate(invalid="ignore"):
         near = np.abs(stated - found) <= room
     return (stated == found) | (near & np.isfinite(stated) & np.isfinite(found) & np.isfinite(room))
 
 
 def _at_most(small: float, large: float) -> bool:
-    """Whether a number is at most another, up to `AGREE`."""
+    """Return whether a number is at most another, up to `AGREE`."""
     return small <= large + AGREE * max(abs(small), abs(large))
 
 
 def _same(one: Intervals, other: Intervals | None) -> bool:
-    """Whether two sets of intervals agree to the last bit but one."""
+    """Return whether two sets of intervals agree to the last bit but one."""
     return other is not None and all(
         bool(np.allclose(a, b, rtol=4.0 * UNIT, atol=0.0))
         for a, b in ((one.lo, other.lo), (one.hi, other.hi), (one.unit, other.unit))
@@ -599,7 +575,7 @@ def _same(one: Intervals, other: Intervals | None) -> bool:
 
 
 def _words(ends: Intervals) -> str:
-    """Intervals in words."""
+    """Return intervals in words."""
     if not ends.even:
         return f"{ends.unit.size} intervals"
     least, most = float(ends.unit.min()), float(ends.unit.max())

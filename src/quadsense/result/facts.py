@@ -12,7 +12,7 @@ import numpy as np
 from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
 from quadsense.result.certificate import AGREE, Certificate, agree
-from quadsense.result.values import Values
+from quadsense.result.values import Comparison
 from quadsense.typing import is_number
 from quadsense.vocabulary import Check, Reason, Status
 
@@ -103,7 +103,7 @@ class Determined:
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunFacts:
     """What is known of a run and follows neither from A nor from the claim.
 
     Attributes
@@ -380,7 +380,7 @@ def _irreducible(result: Result) -> bool | None:
 
 def gather_facts(
     data: Measurements,
-    values: Values,
+    values: Comparison,
     certificate: Certificate,
     status: Status,
     determined: Determined,
@@ -389,14 +389,14 @@ def gather_facts(
     named: Any = (),
     without: tuple[int, ...] = (),
     **said: Any,
-) -> Facts:
+) -> RunFacts:
     """Return the facts of a run.
 
     Parameters
     ----------
     data : Measurements
         All of them, those set aside included.
-    values : Values
+    values : Comparison
         What the answer reads.
     certificate : Certificate
     status : Status
@@ -408,7 +408,7 @@ def gather_facts(
     without : tuple of int
         Those without any one of which all others can be met.
     **said
-        Fields of `Facts` that do not follow from the data.
+        Fields of `RunFacts` that do not follow from the data.
     """
     assert data.ends is not None
     count, bounds = data.measured, target and data.from_bounds
@@ -427,7 +427,7 @@ def gather_facts(
     worst, nearest = int(sizes.argmax()), int(ratios.argmax())
     largest = _row(data, worst, sizes, target)
     largest_reading = float(np.abs(to_numpy(data.b)).max())
-    return Facts(
+    return RunFacts(
         asked="least" if not target else "bounds" if bounds else "delta",
         determined=determined,
         worst=largest,
@@ -465,7 +465,7 @@ def _row(data: Measurements, index: int, sizes: Any, target: bool) -> Row:
 # --- checked ---------------------------------------------------------------------------------
 
 
-def check_facts(result: Result, data: Measurements, values: Values) -> Iterator[Check]:
+def check_facts(result: Result, data: Measurements, values: Comparison) -> Iterator[Check]:
     """Compare what the facts state of A with what the data say.
 
     How much of A the measurements see is only checked for sense, for to find it may take longer
@@ -477,7 +477,7 @@ def check_facts(result: Result, data: Measurements, values: Values) -> Iterator[
         Its claim was checked already.
     data : Measurements
         With the intervals of the solve.
-    values : Values
+    values : Comparison
         What A reads there, recomputed.
     """
     claim, facts = result.certificate, result.facts
@@ -529,7 +529,7 @@ def _same(stated: Any, found: Any) -> bool:
 def _is_at(
     row: Row | None,
     data: Measurements,
-    values: Values,
+    values: Comparison,
     sizes: Any,
     largest: Any,
     error: Any,

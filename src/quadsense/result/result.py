@@ -21,10 +21,10 @@ from quadsense.measurements.oracle import SpectralOracle
 from quadsense.proofs.infeasible import Conflict, check_infeasible
 from quadsense.result import words
 from quadsense.result.certificate import AGREE, Certificate, agree
-from quadsense.result.facts import Facts, Verdict, check_facts, verdict_of
+from quadsense.result.facts import RunFacts, Verdict, check_facts, verdict_of
 from quadsense.result.values import (
+    Comparison,
     Objective,
-    Values,
     check_objective,
     evaluate,
     is_admitted,
@@ -65,7 +65,7 @@ class Result(Lazy):
     certificate : Certificate
     plan : dict
         Method, form of K and the reasons for both.
-    facts : Facts
+    facts : RunFacts
         What else is known of the run; `verdict` is computed from it.
     fit : Objective or None
         Where nothing fits, what the A that comes along costs: by default it is the least-squares
@@ -86,7 +86,7 @@ class Result(Lazy):
     timings: dict[str, float]
     certificate: Certificate
     plan: dict[str, Any]
-    facts: Facts
+    facts: RunFacts
     fit: Objective | None = None
     # A default in place of its factory would be found before `Lazy` is asked.
     conflict: Conflict | None = field(default_factory=lambda: None, metadata=LATER)
@@ -224,7 +224,7 @@ class Result(Lazy):
     def interval(
         self, C: Any = "trace", *, data: Any = None, gap: float = 0.01, **limits: Any
     ) -> Any:
-        """Certified range of ``<C, A>`` over all A that fit, not only over this one.
+        """Return the certified range of ``<C, A>`` over all A that fit.
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class Result(Lazy):
     def next_probe(
         self, candidates: Any, *, data: Any = None, delta: Any = None, top: int = 10
     ) -> Any:
-        """Which further measurement would tell most about A: see `quadsense.next_probe`.
+        """Return which further measurement tells most about A: see `quadsense.next_probe`.
 
         Parameters
         ----------
@@ -289,7 +289,7 @@ class Result(Lazy):
         check: bool = True,
         names: tuple[str, str] = ("data.npz", "result.npz"),
     ) -> Any:
-        """All that there is to say of this result as one HTML file, to look at or to mail.
+        """Return all that there is to say of this result as one HTML file, to look at or to mail.
 
         The file needs no network and no other file. A short script in it sorts the table of rows
         and shows the value under the pointer; without scripts the page says the same.
@@ -324,7 +324,7 @@ class Result(Lazy):
         return make(self, data, intervals=intervals, title=title, check=check, names=names)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the verdict and the numbers that matter."""
+        """Return what notebooks show: the verdict and the numbers that matter."""
         return str(import_module("quadsense.view.html").result_html(self))
 
     @cached_property
@@ -333,7 +333,7 @@ class Result(Lazy):
         return self.matrix.to_dense()
 
     def __bool__(self) -> bool:
-        """Whether `success`."""
+        """Return whether `success`."""
         return self.success
 
     def __repr__(self) -> str:
@@ -345,7 +345,7 @@ class Result(Lazy):
         return words.summary(self.verdict)
 
     def verify(self, U: Any, b: Any = None, *, delta: Any = None, **options: Any) -> bool:
-        """Whether all that this result states holds on these data: see `check`.
+        """Return whether all that this result states holds on these data: see `check`.
 
         Parameters
         ----------
@@ -382,7 +382,7 @@ class Result(Lazy):
         return found + Verification(tuple(checks))
 
     def _check_numbers(self, U: Any, b: Any, options: dict[str, Any]) -> list[Check]:
-        """Residuals, ratios, violations and rows set aside, against the tolerance of the solve."""
+        """Check residuals, ratios and violations against the tolerance of the solve."""
         claim = self.certificate
         data = claim.own_data(U, b, options)
         columns = claim.columns
@@ -421,7 +421,7 @@ class Result(Lazy):
         ]
 
     def _is_of_the_claim(self) -> bool:
-        """Whether A is the matrix of the claim, as it is unless a fit comes with the proof."""
+        """Return whether A is the matrix of the claim: it is unless a fit comes with a proof."""
         A, claimed = self.matrix, self.certificate.matrix
         return A is claimed or np.array_equal(np.asarray(A), np.asarray(claimed))
 
@@ -451,7 +451,9 @@ class Result(Lazy):
         text = f"{members.size} rows and constraints, by themselves"
         return [Check("conflict", proved, text)]
 
-    def _check_fit(self, data: Measurements, values: Values, matrix: SensedMatrix) -> list[Check]:
+    def _check_fit(
+        self, data: Measurements, values: Comparison, matrix: SensedMatrix
+    ) -> list[Check]:
         """Check what is stated of a fit that comes with a proof that nothing fits."""
         claim, fit = self.certificate.inside, self.fit
         assert fit is not None

@@ -24,7 +24,7 @@ from quadsense.preferences import Preference
 from quadsense.proofs.infeasible import Conflict
 from quadsense.result import words
 from quadsense.result.certificate import Certificate
-from quadsense.result.facts import Advice, Determined, Facts, Row
+from quadsense.result.facts import Advice, Determined, Row, RunFacts
 from quadsense.result.result import Result
 from quadsense.result.values import Objective
 from quadsense.typing import SupportsSparse, check_path, is_whole
@@ -69,7 +69,7 @@ class Held:
 
 
 def _held(matrix: SensedMatrix) -> Held:
-    """The matrix as it is: what was certified is what is written.
+    """Return the matrix in the form in which it was certified.
 
     Coefficients stay coefficients also where the rows are not held in an array: where they cancel,
     a dense A has fewer digits than the certificate relies on.
@@ -95,7 +95,7 @@ def _held(matrix: SensedMatrix) -> Held:
 
 
 def _matrix(held: Held) -> SensedMatrix:
-    """The matrix that is held so."""
+    """Return the matrix that is held so."""
     if held.c is not None:
         rows = checked_rows(held.U, held.conjugate)
         if held.norms is None or not (rows.m,) == held.norms.shape == held.c.shape:
@@ -113,8 +113,8 @@ def _matrix(held: Held) -> SensedMatrix:
 
 
 SAVED = (
-    Result, Certificate, Objective, Preference, Constraint, History, Facts, Determined, Row, Reason,
-    Advice, Status, Held, Conflict,
+    Result, Certificate, Objective, Preference, Constraint, History, RunFacts, Determined, Row,
+    Reason, Advice, Status, Held, Conflict,
 )  # fmt: skip
 """What a file may hold, in addition to arrays and plain data."""
 
@@ -180,7 +180,7 @@ def _upgraded(whole: Any) -> Any:
         for name in ("unseen", "unknowns", "exact", "directions", "rank_seconds")
         if name in verdict
     }
-    names = {entry.name for entry in fields(Facts)} & verdict.keys()
+    names = {entry.name for entry in fields(RunFacts)} & verdict.keys()
     facts = {name: verdict[name] for name in names}
     facts["determined"] = {"kind": "Determined", "fields": unseen}
     facts["sought"] = verdict["prefer"]
@@ -189,7 +189,7 @@ def _upgraded(whole: Any) -> Any:
         raise ValueError("two opinions on which measurements were set aside")
     for name in ("max_residual", "suspects", "set_aside"):  # which are computed, or facts
         del result[name]
-    result["facts"] = {"kind": "Facts", "fields": facts}
+    result["facts"] = {"kind": "RunFacts", "fields": facts}
     return {"dict": {**whole["dict"], "result": {"kind": "Result", "fields": result}}}
 
 
@@ -215,6 +215,6 @@ def _without_one_sided_squares(whole: Any, arrays: Any) -> Any:
     fields = {
         **result["fields"],
         "certificate": {"kind": "Certificate", "fields": {**claim, "objective": None}},
-        "facts": {"kind": "Facts", "fields": facts},
+        "facts": {"kind": "RunFacts", "fields": facts},
     }
     return {"dict": {**whole["dict"], "result": {"kind": "Result", "fields": fields}}}

@@ -22,6 +22,7 @@ from quadsense.measurements import Measurements
 from quadsense.preferences import TERMS, Preference, make_question
 from quadsense.proofs.costs import objective_value
 from quadsense.proofs.definite import cholesky
+from quadsense.proofs.infeasible import least_miss
 from quadsense.proofs.objective import objective_bound
 from quadsense.proofs.rounding import Enclosure, enclosure
 from quadsense.system.watch import Stop, look
@@ -40,7 +41,7 @@ VALUES_AGREE = 1e-7
 # --- what it reads ------------------------------------------------------------------------------
 
 
-class Values:
+class Comparison:
     """What a matrix reads, and its intervals; each of shape (m,), computed when asked for.
 
     Parameters
@@ -48,7 +49,7 @@ class Values:
     data : Measurements
         With intervals.
     found : Enclosure
-        Values less ``data.unit_ends.reading``.
+        Values minus ``data.unit_ends.reading``.
     set_aside : ndarray of int, optional
         Rows asked for nothing: their residuals are still told, their ratios are 0.
     size : float
@@ -172,24 +173,24 @@ class Values:
 
 
 def reference_of(data: Measurements) -> Array:
-    """What values at the unit rows are judged against: the readings, or 0 with bounds."""
+    """Return what values at the unit rows are judged against: the readings, or 0 with bounds."""
     return like(data.unit_ends.reading, data.unit_rows.norms)
 
 
-def evaluate(data: Measurements, matrix: SensedMatrix, set_aside: Any = ()) -> Values:
-    """What the matrix reads, recomputed from the data."""
+def evaluate(data: Measurements, matrix: SensedMatrix, set_aside: Any = ()) -> Comparison:
+    """Return what the matrix reads, recomputed from the data."""
     matrix = on_rows_of(matrix, data)
     found = enclosure(matrix, data.unit_rows, reference_of(data))
-    return Values(data, found, set_aside, allowed_size(data, matrix))
+    return Comparison(data, found, set_aside, allowed_size(data, matrix))
 
 
 def allowed_size(data: Measurements, matrix: SensedMatrix) -> float:
-    """``||A||_F`` where some row is an equality; otherwise 0, as it is not needed."""
+    """Return ``||A||_F`` where some row is an equality; otherwise 0, as it is not needed."""
     return 0.0 if data.unit_ends.allowance is None else matrix.norm()
 
 
 def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
-    """The same matrix held on the rows of `data`, where those are its own rows, and as they are."""
+    """Return the matrix with the rows of `data` in place of its own, where they are the same."""
     form = matrix.form
     rows = data.unit_rows.raw
     if not isinstance(form, MeasuredForm):
@@ -205,17 +206,17 @@ def on_rows_of(matrix: SensedMatrix, data: Measurements) -> SensedMatrix:
 
 
 def _as(values: Array, rows: Any) -> Array:
-    """An array in the namespace and on the device of the rows."""
+    """Return an array in the namespace and on the device of the rows."""
     return values if _alike(values, rows.norms) else placed(to_numpy(values), rows.norms)
 
 
 def _alike(a: Array, b: Array) -> bool:
-    """Whether two arrays are of one namespace and on one device."""
+    """Return whether two arrays are of one namespace and on one device."""
     return is_numpy(a) == is_numpy(b) and device(a) == device(b)
 
 
 def _in_namespace_of(matrix: SensedMatrix, rows: Any) -> SensedMatrix:
-    """The matrix in the namespace of the rows, where it came from a file."""
+    """Return the matrix in the namespace of the rows, where it came from a file."""
     if matrix.factor is not None:
         factor = _as(matrix.factor, rows)
         if factor is matrix.factor:
@@ -226,6 +227,32 @@ def _in_namespace_of(matrix: SensedMatrix, rows: Any) -> SensedMatrix:
     if _alike(sample, rows.norms):
         return matrix
     return SensedMatrix.from_dense(rows._cast(_as(matrix.to_dense(), rows)))
+
+
+def proved_miss(data: Measurements, dual: Vector, psd: bool, most: float, condition: str) -> float:
+    """Return how far some interval is missed by every matrix, by that dual vector; 0 if not proved.
+
+    Parameters
+    ----------
+    data : Measurements
+        With `bounds`.
+    dual : ndarray of shape (m,)
+    psd : bool
+    most : float
+        How far some matrix misses one at most.
+    condition : str
+        Of the certificate: no other may be needed.
+    """
+    unit = math.ldexp(1.0, math.frexp(most)[1]) if most > 0.0 else 1.0
+    proof = least_miss(data, dual, psd, unit, conditional=bool(condition))
+    sound = proof.proved and proof.condition in ("", condition)
+    return max(0.0, (proof.lower_bound - 1.0) * unit) if sound else 0.0
+
+
+def largest_miss(data: Measurements, values: Comparison) -> float:
+    """Return how far an interval is missed by most, rounding included."""
+    own = slice(data.measured)
+    return float(np.max(values.misses[own] + values.error[own]))
 
 
 # --- what it costs ------------------------------------------------------------------------------
@@ -275,7 +302,7 @@ def make_objective(
     gap: float,
     conditional: bool = False,
 ) -> Objective | None:
-    """What A costs, with bounds proved from the data; None where nothing is, or can be, said.
+    """Return what A costs, with bounds proved from the data; None where nothing can be said.
 
     Parameters
     ----------
@@ -337,7 +364,7 @@ def make_objective(
 def is_admitted(
     preference: Preference, met: npt.NDArray[np.bool_], set_aside: Any, measured: int
 ) -> bool:
-    """Whether A is one of those that the preference is over.
+    """Return whether A is one of those that the preference is over.
 
     Under slack, and where there is no tolerance, only constraints, the last rows, must be met.
     """
@@ -402,7 +429,7 @@ def _about(data: Measurements, question: Question) -> float:
 
 
 def is_sound(stated: Objective, m: int, measured: int, n: int) -> bool:
-    """Whether what a file states of a preference can be one, of m rows and order n."""
+    """Return whether what a file states of a preference can be one, of m rows and order n."""
     asked, dual = stated.preference, stated.dual
     numbers = (asked.ridge, asked.tau, stated.gap)
     vectors = ((asked.weights, (measured,)), (dual, (m,)), (asked.base, (n, n)))
@@ -423,7 +450,7 @@ def is_sound(stated: Objective, m: int, measured: int, n: int) -> bool:
 
 
 def _has_entropy(asked: Preference) -> bool:
-    """Whether what is stated of an entropy can be one: a strength, a cone and a definite prior."""
+    """Return whether a stated entropy can be one: with a ridge, a cone and a definite prior."""
     prior = asked.prior
     if isinstance(prior, float):
         return asked.psd and asked.ridge > 0.0 and (asked.fixed or prior > 0.0)
@@ -466,5 +493,5 @@ def check_objective(
     )
     assumed = not again.condition or stated.condition == again.condition
     yield Check("bounds on the objective", sound and low and high and assumed, text)
-    # What the bounds say, not more: a claim of less is no lie.
+    # A claim of less than what the bounds show is true, too.
     yield Check("the preference is certified", again.closed or not stated.closed)

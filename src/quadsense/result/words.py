@@ -11,6 +11,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import NamedTuple
 
 from quadsense.result.facts import Advice, Row, Verdict
@@ -115,13 +116,6 @@ def summary(
     return "\n".join(lines)
 
 
-def found_by(method: str, n_iter: int, seconds: str, reasons: Iterable[str] = ()) -> Fact:
-    """Return the fact that tells by which method A was found."""
-    steps = f"{n_iter:,} iteration" + "s" * (n_iter != 1)
-    value = ", ".join(part for part in (method, steps, seconds) if part)
-    return Fact("found by", value, "; ".join(reasons))
-
-
 def sentence(text: str) -> str:
     """Return the text with a capital, unless it begins with a name from the code."""
     plain = re.match(r"(a|[a-z]{2,})[,:]? (?!=)", text)
@@ -170,20 +164,20 @@ def _within(v: Verdict) -> str:
 
 
 def _by_objective(v: Verdict) -> str:
-    """Where there is nothing to meet but the preference: with slack, or without a tolerance."""
+    """Return the value and its bound where nothing must be met: with slack, without a tolerance."""
     if v.status is Status.LOCAL:
         return f"local: {objective_name(v)} {v.objective:.6g}, stationary; nothing is proved"
     return f"optimal: {_value(v)}"
 
 
 def _best_error(v: Verdict) -> str:
-    """The smallest worst error that was found, and what is known of smaller ones."""
+    """Return the smallest worst error that was found, and what is known of smaller ones."""
     size = v.worst.size
     if v.status is not Status.OPTIMAL:
         return f"{v.status}: worst residual {size:.4g}, not proved to be the smallest"
     return (
         f"optimal: worst residual {size:.4g}, and no matrix does better than "
-        f"{_rounded_down(v.lower_bound)}{_condition(v)}"
+        f"{rounded_down(v.lower_bound)}{_condition(v)}"
     )
 
 
@@ -203,13 +197,13 @@ def _infeasible(v: Verdict) -> str:
         if not v.least_miss > 0.0:
             return said
         known = v.most_miss < math.inf and v.fitted != "local"
-        reached = f"; {_rounded_up(v.most_miss)} is achievable" * known
-        least = _rounded_down(v.least_miss)
+        reached = f"; {rounded_up(v.most_miss)} is achievable" * known
+        least = rounded_down(v.least_miss)
         return f"{said}; some interval is missed by at least {least} (proved{reached})"
     least = f"infeasible: no {which} fits{_condition(v)}; some reading is missed by at least "
     known = v.upper_bound < math.inf and v.fitted != "local"  # which has a rank to keep to
-    reached = f"; {_rounded_up(v.upper_bound)} is achievable" * known
-    return f"{least}{_rounded_down(v.lower_bound)} {_unit(v)} (proved{reached})"
+    reached = f"; {rounded_up(v.upper_bound)} is achievable" * known
+    return f"{least}{rounded_down(v.lower_bound)} {_unit(v)} (proved{reached})"
 
 
 def kind_of_matrix(v: Verdict) -> str:
@@ -226,9 +220,9 @@ def _spectral(v: Verdict) -> str:
 def _value(v: Verdict) -> str:
     """Return the value of the objective, and what is proved of better ones."""
     assert v.objective_lower is not None and v.objective_upper is not None
-    less, bound = "less than", _rounded_down(v.objective_lower, 6)
+    less, bound = "less than", rounded_down(v.objective_lower, 6)
     if v.prefer == "center":
-        less, bound = "more than", _rounded_up(v.objective_upper, 6)
+        less, bound = "more than", rounded_up(v.objective_upper, 6)
     given = f" ({v.objective_condition})" if v.objective_condition else ""
     free = v.prefer.startswith("slack_") or v.asked == "least"  # nothing need fit
     which = "no matrix" if free else "no fit"
@@ -259,7 +253,7 @@ NAMES = {
 
 
 def _given(v: Verdict) -> str:
-    """What a claim takes for granted of functions of the user's own."""
+    """Return what a claim takes for granted of functions of the user's own."""
     if v.operator_error is None:
         return ""
     if v.operator_error == 0.0:
@@ -268,7 +262,7 @@ def _given(v: Verdict) -> str:
 
 
 def _against(v: Verdict) -> str:
-    """The worst residual next to its tolerance."""
+    """Return the worst residual next to its tolerance."""
     worst, nearest = v.worst, v.nearest
     text = f"worst residual {worst.size:.4g} of {worst.tolerance:.4g} (row {worst.index})"
     if nearest.index == worst.index:
@@ -278,7 +272,7 @@ def _against(v: Verdict) -> str:
 
 
 def _worst_miss(v: Verdict) -> str:
-    """The interval missed by most, and by how much."""
+    """Return the interval missed by most, and by how much."""
     assert v.missed is not None
     interval = _interval(v.missed)
     return f"worst miss {v.missed.size:.4g}, of the interval {interval} in row {v.missed.index}"
@@ -302,32 +296,27 @@ def _unit(v: Verdict) -> str:
 def _contradiction(v: Verdict) -> str:
     row = v.contradiction
     assert row is not None
-    wanted = (
-        f"its interval is {_interval(row)}"
-        if v.asked == "bounds"
-        else f"b[{row.index}] = {row.reading:.6g} with tolerance {row.tolerance:.6g}"
-    )
+    wanted = f"its interval is {_interval(row)}"
+    if v.asked != "bounds":
+        wanted = f"b[{row.index}] = {row.reading:.6g} with tolerance {row.tolerance:.6g}"
     return f"row {row.index} of U is zero, so every matrix reads 0 there, but {wanted}"
 
 
-def _rounded_up(value: float, digits: int = 4) -> str:
-    """Return the least number of that many digits that is no less."""
-    shown = f"{value:.{digits}g}"
-    return shown if float(shown) >= value else _changed(shown, value, digits, 1.0)
+def rounded_up(value: float, digits: int = 4) -> str:
+    """Return the least number of that many digits that is at least the value."""
+    return _rounded(value, digits, ROUND_CEILING)
 
 
-def _rounded_down(value: float, digits: int = 4) -> str:
-    """Return the largest number of that many digits that is no more."""
-    shown = f"{value:.{digits}g}"
-    return shown if float(shown) <= value else _changed(shown, value, digits, -1.0)
+def rounded_down(value: float, digits: int = 4) -> str:
+    """Return the largest number of that many digits that is at most the value."""
+    return _rounded(value, digits, ROUND_FLOOR)
 
 
-def _changed(shown: str, value: float, digits: int, sign: float) -> str:
-    """Return the number next to the one shown, which is off by less than one of the last digit."""
+def _rounded(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
-        return shown
-    last = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
-    return f"{float(shown) + sign * last:.{digits}g}"
+        return f"{value:g}"
+    found = Context(prec=digits, rounding=rounding).create_decimal(Decimal(float(value)))
+    return f"{float(found):.{digits}g}"
 
 
 # --- why, and which A ------------------------------------------------------------------------
@@ -397,7 +386,7 @@ def _misses(v: Verdict) -> str:
         return "the smallest worst residual" + " that was found" * (not v.status.success)
     text = f"worst residual {v.worst.size:.4g}"
     met = v.status is Status.OPTIMAL and v.prefer != "minimax"
-    return f"{text}: this A meets delta = {_rounded_up(v.upper_bound)}" if met else text
+    return f"{text}: this A meets delta = {rounded_up(v.upper_bound)}" if met else text
 
 
 def _fitted(v: Verdict) -> str:
@@ -413,8 +402,8 @@ def _missed_by(v: Verdict) -> str:
     if v.status is not Status.INFEASIBLE or not v.fitted:
         return ""
     if v.asked == "bounds":
-        return f"by at most {_rounded_up(0.0 if v.missed is None else v.missed.size)}"
-    return f"by up to {_rounded_up(_ratio(v))} {_unit(v)}"
+        return f"by at most {rounded_up(0.0 if v.missed is None else v.missed.size)}"
+    return f"by up to {rounded_up(_ratio(v))} {_unit(v)}"
 
 
 def _ratio(v: Verdict) -> float:
@@ -434,7 +423,7 @@ def _determined(v: Verdict) -> str:
 
 
 def _seen(v: Verdict) -> str:
-    """What the measurements do not see."""
+    """Return what the measurements do not see."""
     if v.unseen is None:
         return _not_computed(v)
     least = "" if v.exact else "at least "
@@ -515,7 +504,7 @@ def _next(v: Verdict, hint: str) -> str:
     if v.status is Status.OPTIMAL and not v.exact_fit:
         if v.asked == "least":
             return (
-                f"give delta = {_rounded_up(v.upper_bound)} or more for certified ranges"
+                f"give delta = {rounded_up(v.upper_bound)} or more for certified ranges"
                 if v.prefer == "minimax"
                 else "prefer='minimax' finds the smallest delta of all"
             )
@@ -560,24 +549,24 @@ def _wider(v: Verdict) -> list[str]:
         if not 0.0 < v.least_miss <= v.most_miss < math.inf:
             return []
         most, least = _apart(v.most_miss, v.least_miss)
-        cannot = f", by {least} they cannot" * (not v.condition)
-        return [f"intervals wider by {most} at each end can be met{cannot}"]
-    if v.upper_bound == math.inf:
+        can, cannot = f"intervals wider by {most} at each end can be met", f"by {least} they cannot"
+    elif v.upper_bound == math.inf:
         return []
-    if not v.even:
+    elif v.even and v.worst.tolerance is not None:
+        delta = v.worst.tolerance
+        most, least = _apart(delta * v.upper_bound, delta * v.lower_bound)
+        can, cannot = f"delta = {most} can be met", f"{least} cannot"
+    else:
         most, least = _apart(v.upper_bound, v.lower_bound)
-        cannot = f", {least} times as wide they cannot" * (not v.condition)
-        return [f"tolerances {most} times as wide can be met{cannot}"]
-    assert v.worst.tolerance is not None
-    most, least = _apart(v.worst.tolerance * v.upper_bound, v.worst.tolerance * v.lower_bound)
-    cannot = f", {least} cannot" * (not v.condition)
-    return [f"delta = {most} can be met{cannot}"]
+        can = f"tolerances {most} times as wide can be met"
+        cannot = f"{least} times as wide they cannot"
+    return [can if v.condition else f"{can}, {cannot}"]
 
 
 def _apart(most: float, least: float) -> tuple[str, str]:
     """Return two bounds, rounded outwards to three digits, or to four where these are close."""
     for digits in (3, 4):
-        found = _rounded_up(most, digits), _rounded_down(least, digits)
+        found = rounded_up(most, digits), rounded_down(least, digits)
         if float(found[0]) <= 1.01 * most and float(found[1]) >= 0.99 * least:
             break
     return found

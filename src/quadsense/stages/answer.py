@@ -25,16 +25,18 @@ from quadsense.proofs.infeasible import Conflict, best_error_bound, check_infeas
 from quadsense.proofs.rounding import Enclosure
 from quadsense.query.plan import Plan
 from quadsense.query.query import environment
-from quadsense.result.certificate import Certificate, largest_miss, proved_miss, within_gap
-from quadsense.result.facts import Advice, Determined, Facts, gather_facts
+from quadsense.result.certificate import Certificate, within_gap
+from quadsense.result.facts import Advice, Determined, RunFacts, gather_facts
 from quadsense.result.result import Result
 from quadsense.result.values import (
+    Comparison,
     Objective,
-    Values,
     allowed_size,
     evaluate,
     is_admitted,
+    largest_miss,
     make_objective,
+    proved_miss,
 )
 from quadsense.run.recorder import to_history
 from quadsense.stages.determined import seen
@@ -104,7 +106,7 @@ def _outside(claim: Certificate, columns: Any, user: Measurements) -> Certificat
 def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Result:
     data = request.data
     size = allowed_size(data, answer.matrix)
-    values = Values(data, answer.outcome.found, answer.set_aside, size)
+    values = Comparison(data, answer.outcome.found, answer.set_aside, size)
     watch, outcome, claimed = request.limits.watch, answer.outcome, _Claimed()
     with suppress(Stop), watch.heeded():
         held = bool(values.met[data.measured :].all())
@@ -197,10 +199,10 @@ def _plan(plan: Plan, method: str, lemma: str, asked: dict[str, Any]) -> dict[st
 
 @with_one_blas_thread
 def _facts(
-    data: Measurements, values: Values, certificate: Certificate, status: Status,
+    data: Measurements, values: Comparison, certificate: Certificate, status: Status,
     determined: Callable[[], Determined], *, advised: bool, conflict: Callable[[], Named],
     **said: Any,
-) -> Facts:  # fmt: skip
+) -> RunFacts:  # fmt: skip
     """Return the facts; `determined` finds out how far the readings determine A."""
     with np.errstate(over="ignore", under="ignore"):
         found = conflict()
@@ -237,8 +239,8 @@ def _is_plain(request: Request, answer: Answer) -> bool:
 
 
 def _closed(
-    request: Request, certificate: Certificate, values: Values
-) -> tuple[Certificate, Values] | None:
+    request: Request, certificate: Certificate, values: Comparison
+) -> tuple[Certificate, Comparison] | None:
     """Return the certificate with both bounds on the smallest miss brought together.
 
     What the matrix of the upper bound reads comes along, `values` of that of the certificate. None
@@ -371,7 +373,7 @@ def _claimed(request: Request, answer: Answer, upper: float, held: bool) -> _Cla
 
 
 def _certificate(
-    request: Request, answer: Answer, values: Values, claimed: _Claimed
+    request: Request, answer: Answer, values: Comparison, claimed: _Claimed
 ) -> Certificate:
     """Return the claim with what is proved of the preference.
 
@@ -427,7 +429,7 @@ def _has_objective(answer: Answer) -> bool:
     return answer.preference.name != "any" and (answer.asked or answer.preference.target)
 
 
-def _objective(request: Request, answer: Answer, values: Values) -> Objective | None:
+def _objective(request: Request, answer: Answer, values: Comparison) -> Objective | None:
     """What A costs by the preference, and the bounds on it."""
     data, outcome, preference = request.data, answer.outcome, answer.preference
     if answer.set_aside.size:

@@ -27,7 +27,7 @@ from quadsense.proofs.rounding import Enclosure
 from quadsense.query.choice import least_squares_of
 from quadsense.query.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.query.request import start_value
-from quadsense.result.values import Objective, Values, allowed_size, is_admitted, make_objective
+from quadsense.result.values import Comparison, Objective, allowed_size, is_admitted, make_objective
 from quadsense.stages.path import answer_question, run_plan
 from quadsense.stages.runs import ANY, NONE, Answer, Request, found_in, to_problem
 from quadsense.system.watch import FLOPS, Stop
@@ -111,7 +111,7 @@ class Smallest(NamedTuple):
     proof: Proof
     matrix: SensedMatrix | None = None
     found: Enclosure | None = None
-    values: Values | None = None
+    values: Comparison | None = None
 
 
 def smallest_miss(request: Request) -> Smallest | None:
@@ -153,7 +153,7 @@ def smallest_miss(request: Request) -> Smallest | None:
             else:
                 matrix = SensedMatrix.from_dense(own(problem, solution.A))
             found = found_in(matrix, problem)
-            values = Values(data, found, size=allowed_size(data, matrix))
+            values = Comparison(data, found, size=allowed_size(data, matrix))
             if best is not None and bool(values.met[data.hard].all()):
                 return best._replace(matrix=matrix, found=found, values=values)
     return best
@@ -167,7 +167,7 @@ class LeastSquaresFit(NamedTuple):
 
     matrix: SensedMatrix
     found: Enclosure
-    values: Values
+    values: Comparison
     cost: Objective
 
 
@@ -212,7 +212,7 @@ def least_squares_fit(request: Request) -> LeastSquaresFit | None:
         if request.positive and low is None and not is_positive(answer.matrix):
             return None
         found = found_in(answer.matrix, problem)
-        values = Values(data, found, size=allowed_size(data, answer.matrix))
+        values = Comparison(data, found, size=allowed_size(data, answer.matrix))
         dual = answer.outcome.dual
         with request.limits.watch.heeded(), request.limits.watch.part("proofs"):
             cost = make_objective(

@@ -40,7 +40,7 @@ from quadsense.query.request import (
     to_start,
 )
 from quadsense.result.result import Result
-from quadsense.result.values import Values, allowed_size, is_admitted, make_objective
+from quadsense.result.values import Comparison, allowed_size, is_admitted, make_objective
 from quadsense.run.fingerprint import marks_of
 from quadsense.run.journal import to_journal
 from quadsense.run.loop import Outcome
@@ -216,7 +216,7 @@ def _preferred(request: Request, preference: Preference, methods: tuple[str, ...
         answer = in_turn(kept, methods, rows)
         matrix = answer.matrix
         found = found_in(matrix, request.problem)
-        met = Values(data, found, size=allowed_size(data, matrix)).met[loose].all()
+        met = Comparison(data, found, size=allowed_size(data, matrix)).met[loose].all()
         if met or (answer.outcome.status is not Status.MET and not far.any()):
             return changed(answer, outcome=changed(answer.outcome, found=found), set_aside=NONE)
     return in_turn(request, methods)
@@ -263,7 +263,7 @@ def _proved(
     data, problem, watch = request.data, request.problem, request.limits.watch
     with suppress(Stop), watch.part("proofs"), watch.heeded():
         found = found_in(matrix, problem)
-        values = Values(data, found, size=allowed_size(data, matrix))
+        values = Comparison(data, found, size=allowed_size(data, matrix))
         if not is_admitted(preference, values.met, NONE, data.measured):
             return None
         gap = min(KNOWN_GAP, float(request.options.get("gap", KNOWN_GAP)))

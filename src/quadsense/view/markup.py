@@ -10,7 +10,6 @@ import html
 import math
 import re
 from collections.abc import Iterable, Sequence
-from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 EMPTY = frozenset({"meta", "br", "line", "rect", "circle", "path", "polyline", "image"})
@@ -129,13 +128,6 @@ def number(value: float | None, digits: int = 4) -> str:
     if exponent:
         mantissa += f" × 10{superscript(int(exponent))}"
     return mantissa.replace("-", "−")
-
-
-def rounded_down(value: float, digits: int = 4) -> float:
-    """Return the largest number of that many digits that is no more."""
-    if not math.isfinite(value):
-        return value
-    return float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(Decimal(float(value))))
 
 
 def superscript(exponent: int) -> str:

@@ -49,13 +49,15 @@ def result_text(
     paint : callable, optional
         As in `words.summary`.
     """
-    found = words.found_by(
-        result.plan.get("method", ""),
-        result.n_iter,
-        f"{sum(result.timings.values()):.3g} s",
-        result.plan.get("reasons", ()),
-    )
+    found = found_by(result, f"{sum(result.timings.values()):.3g} s", verbose)
     return words.summary(result.verdict, width=width, more=(found,), notes=verbose, paint=paint)
+
+
+def found_by(result: Result, seconds: str, reasons: bool = False) -> words.Fact:
+    """Return the fact that tells by which method A was found, and why by that one if asked."""
+    steps = f"{result.n_iter:,} iteration" + "s" * (result.n_iter != 1)
+    value = ", ".join(part for part in (result.plan.get("method", ""), steps, seconds) if part)
+    return words.Fact("found by", value, "; ".join(result.plan.get("reasons", ())) * reasons)
 
 
 def data_text(data: Measurements) -> str:
