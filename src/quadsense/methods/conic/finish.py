@@ -16,6 +16,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.direction import KernelPoint
 from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.equalities import equalities_of, held_dense, held_factor
+from quadsense.proofs.costs import at_zero
 from quadsense.system.watch import look
 
 MAX_HOLDS = 3
@@ -111,24 +112,15 @@ def program_box(program: KernelProgram) -> Array:
 def _add_silent(program: KernelProgram, y: Vector, silent: Array) -> None:
     """Add the slopes of what rows of zeros cost, which read 0 whatever A is."""
     question = program.question
-    lo, hi, w = question.lo[silent], question.hi[silent], question.weights[silent]
-    away = np.where(lo > 0.0, -lo, np.where(hi < 0.0, -hi, 0.0))  # v minus the nearest end
-    soft = question.soft[silent] & (w > 0.0)
-    if question.rows == "slack_sum":
-        y[silent] = np.where(soft, w * np.sign(away), 0.0)
-    elif question.rows == "slack_squares":
-        y[silent] = np.where(soft, 2.0 * w * away, 0.0)
-    elif question.rows == "slack_max" and program.floor > 0.0:
+    y[silent] = at_zero(question)[silent]
+    if question.rows == "slack_max" and program.floor > 0.0:
+        lo, hi, w = question.lo[silent], question.hi[silent], question.weights[silent]
+        away = np.where(lo > 0.0, -lo, np.where(hi < 0.0, -hi, 0.0))  # v minus the nearest end
+        soft = question.soft[silent] & (w > 0.0)
         worst = int(np.argmax(np.where(soft, w * np.abs(away), 0.0)))
         used = question.soft & (question.weights > 0.0)
         shares = float(np.sum(np.abs(y[used]) / question.weights[used]))
         y[silent[worst]] = max(0.0, 1.0 - shares) * w[worst] * np.sign(away[worst])
-    elif question.rows == "squares":
-        y[silent] = np.where(question.hard[silent], 0.0, -2.0 * w * question.reading[silent])
-    elif question.rows == "center":
-        inside = (lo < 0.0) & (hi > 0.0)
-        safe_lo, safe_hi = np.where(inside, lo, -1.0), np.where(inside, hi, 1.0)
-        y[silent] = np.where(inside, 1.0 / safe_hi + 1.0 / safe_lo, 0.0)
 
 
 MAX_EQUALITY_RESIDUAL, ZERO_EIGENVALUE = 4e-15, 1e-12

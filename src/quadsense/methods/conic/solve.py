@@ -18,6 +18,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic import finish, steps
 from quadsense.methods.conic.program import KernelProgram, prepare
 from quadsense.methods.conic.steps import MAX_IDLE_STEPS, KernelState
+from quadsense.proofs.costs import conjugate_above, permitted
 
 DEFAULT_GAP = 1e-7
 """Relative gap at which a question counts as solved."""
@@ -230,53 +231,11 @@ def lower_bound(F: Sensing, question: Question, y: Vector, trace: float, norm: f
         Of an A, to weigh by how much ``C + F*(y)`` is off what it should be.
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        y = permitted(question, y)
         Z = np.asarray(F.adjoint(y))
         n = len(Z)
         Z = Z + (question.C if isinstance(question.C, np.ndarray) else question.C * np.eye(n))
-        return -conjugates(question, y) + _least(question, Z, trace, norm)
-
-
-def conjugates(question: Question, y: Vector) -> float:
-    """Return ``sum_i phi_i*(y_i)``; infinite where y asks for what there is no end for."""
-    rows, hard, w = question.rows, question.hard | question.equal, question.weights
-    terms = np.where(y > 0.0, y * question.hi, np.where(y < 0.0, y * question.lo, 0.0))
-    if rows == "squares":
-        free = (w > 0.0) & ~question.hard
-        best = question.reading + y / np.where(free, 2.0 * w, 1.0)
-        best = np.clip(best, question.lo, question.hi)
-        values = y * best - w * (best - question.reading) ** 2
-        terms = np.where(free, values, terms)
-    elif rows == "center":
-        terms = np.where(question.equal, terms, _centred(question, y))
-    elif rows == "slack_squares":
-        soft = ~question.hard
-        square = y * y / (4.0 * np.where(soft & (w > 0.0), w, 1.0))
-        terms = np.where(soft, terms + np.where(w > 0.0, square, _only_zero(y)), terms)
-    elif rows == "slack_sum":
-        terms = terms + np.where(~hard & (np.abs(y) > w * (1.0 + 1e-9)), np.inf, 0.0)
-    elif rows == "slack_max":
-        soft = ~question.hard
-        shares = np.where(soft & (y != 0.0), np.abs(y) / w, 0.0)
-        terms = terms + (np.inf if float(np.sum(shares)) > 1.0 + 1e-9 else 0.0)
-    return float(np.sum(terms))
-
-
-def _only_zero(y: Vector) -> Vector:
-    return np.where(y == 0.0, 0.0, np.inf)
-
-
-def _centred(question: Question, y: Vector) -> Vector:
-    """Return the conjugates of ``-log(v - lo) - log(hi - v)``."""
-    upper, lower = np.isfinite(question.hi), np.isfinite(question.lo)
-    both = upper & lower
-    half = np.where(both, 0.5 * (question.hi - question.lo), 1.0)
-    middle = np.where(both, 0.5 * (question.hi + question.lo), 0.0)
-    x = y * half
-    s = x / (1.0 + np.sqrt(1.0 + x * x))  # y = 2 s/(1 - s^2)/half
-    values = y * middle + x * s + np.log1p(-s * s) + 2.0 * np.log(half)
-    above = np.where(y > 0.0, y * question.hi - 1.0 - np.log(np.where(y > 0.0, y, 1.0)), np.inf)
-    below = np.where(y < 0.0, y * question.lo - 1.0 - np.log(np.where(y < 0.0, -y, 1.0)), np.inf)
-    return np.where(both, values, np.where(upper, above, np.where(lower, below, _only_zero(y))))
+        return -conjugate_above(question, y) + _least(question, Z, trace, norm)
 
 
 def _least(question: Question, Z: Array, trace: float, norm: float) -> float:
