@@ -424,13 +424,13 @@ def test_a_trial_of_psd_waits_for_signs_of_eigenvalues_and_for_its_numbers(
 @pytest.mark.parametrize("complex_", [False, True])
 @pytest.mark.parametrize("delta", [0.5, 2.2])
 def test_a_step_of_minimax_waits_once_for_a_step_of_its_solves(delta, complex_, monkeypatch):
-    from quadsense.methods.minimax import normal
+    from quadsense.methods.minimax import newton
 
     U, b, _ = problem(500, 12, complex_)
     b = b + np.random.default_rng(5).standard_normal(b.size)
     question = {"delta": delta, "method": "minimax", "prefer": "any"}
     truth = quadsense.solve(U, b, **question)
-    inside, own = [], normal.NormalSystem._solve
+    inside, own = [], newton.NormalSystem._solve
 
     def solve(self, *given):
         with Waits() as waits:
@@ -438,7 +438,7 @@ def test_a_step_of_minimax_waits_once_for_a_step_of_its_solves(delta, complex_, 
         inside.append((found[2], waits.count))
         return found
 
-    monkeypatch.setattr(normal.NormalSystem, "_solve", solve)
+    monkeypatch.setattr(newton.NormalSystem, "_solve", solve)
     strides, result = waited_for("minimax", U, b, question, monkeypatch)
     assert result.status == truth.status == ("infeasible" if delta == 0.5 else "met")
     assert result.max_ratio == pytest.approx(truth.max_ratio, rel=1e-6)

@@ -11,9 +11,8 @@ from interval_cases import random_case, truth
 
 import quadsense
 from quadsense.methods import METHODS, Problem
-from quadsense.methods.minimax.mehrotra import MinimaxPoint, slacks_of
 from quadsense.methods.minimax.method import Stage
-from quadsense.methods.minimax.normal import normal
+from quadsense.methods.minimax.newton import MinimaxPoint, normal, slacks_of
 from quadsense.methods.minimax.program import asked, prepare, prepare_rows, residual
 from quadsense.methods.minimax.rows import row_system
 

@@ -255,7 +255,7 @@ def test_the_worst_are_taken_whatever_the_blocks(rng):
 
 @pytest.mark.parametrize("complex_", [False, True])
 def test_what_some_rows_see_bounds_what_all_see(complex_, rng, monkeypatch):
-    monkeypatch.setattr(symmetric, "DEAR", 0.0)
+    monkeypatch.setattr(symmetric, "LARGE_WORK", 0.0)
     U = gaussian_rows(rng, 2000, 3, complex_)
     for see_all in (True, False):
         if not see_all:  # those that see the last coordinate lie between the spans

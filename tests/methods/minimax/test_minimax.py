@@ -19,7 +19,7 @@ from quadsense.core.products import unknowns
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax import iteration
 from quadsense.methods.minimax.coordinates import MatrixCoordinates
-from quadsense.methods.minimax.normal import normal
+from quadsense.methods.minimax.newton import normal
 from quadsense.proofs import symmetric
 from quadsense.proofs.adjoint import adjoint_norm
 

@@ -15,6 +15,15 @@ from quadsense.device import scalar
 from quadsense.measurements.sensing import Sensing
 from quadsense.system.watch import look
 
+MAX_FACTOR_BYTES = 2**30
+"""Bytes of the largest normal matrix: 16,000 unknowns in float32."""
+
+MIN_GRADIENT_ORDER = 64
+"""Order of A from which conjugate gradients are tried before factoring."""
+
+MAX_GRADIENTS = 2000
+"""Conjugate-gradient steps when there is no other way."""
+
 
 class Preconditioner(Protocol):
     """An approximate inverse of the normal matrix, applied to arrays shaped like x."""
@@ -101,11 +110,6 @@ class MomentPreconditioner:
         trace = scalar(np.trace(white).real) / (self.k + x.shape[0])
         white[np.diag_indices(x.shape[0])] -= trace
         return self.whiten @ white @ self.whiten / (self.k * self.total)
-
-
-MAX_FACTOR_BYTES = 2**30  # largest normal matrix: 16,000 unknowns in float32
-MIN_GRADIENT_ORDER = 64  # n from which conjugate gradients are tried before factoring
-MAX_GRADIENTS = 2000  # conjugate-gradient steps when there is no other way
 
 
 class MinimaxCoordinates(Protocol):

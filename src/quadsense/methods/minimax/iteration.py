@@ -1,12 +1,12 @@
 """The smallest worst-case error: ``min_A max_i |F(A)_i - b_i| / delta_i``, with both bounds.
 
-A primal-dual interior-point method (`mehrotra`) on the linear program
+A primal-dual interior-point method (`newton`) on the linear program
 
     minimise t   subject to   -t <= (F(A)_i - b_i) / delta_i <= t,
 
 started at least squares, whose residual is already dual feasible. Its multipliers give the
 vector y of the lower bound ``y.b / sum |y_i| delta_i``, ``F*(y) = 0``, which is computed here and
-proved in `infeasible`. An end of an interval may be missing. The linear algebra is in `normal`.
+proved in `infeasible`. An end of an interval may be missing.
 """
 
 from __future__ import annotations
@@ -26,24 +26,43 @@ from quadsense.methods.minimax.coordinates import (
     GramCoordinates,
     MatrixCoordinates,
 )
-from quadsense.methods.minimax.mehrotra import (
+from quadsense.methods.minimax.newton import (
     SIGNS,
     MinimaxPoint,
     MinimaxSystem,
-    corrected,
-    slacks_of,
-)
-from quadsense.methods.minimax.normal import (
     NormalSystem,
+    corrected,
     inner,
     least_squares,
     norm,
     normal,
+    slacks_of,
     stronger,
 )
 from quadsense.methods.minimax.program import MinimaxProgram, excess, residual
 from quadsense.methods.minimax.rows import RowCoordinates, least_squares_by_rows, row_system
 from quadsense.proofs.symmetric import allowed, lower_bound
+
+BACKOFF = 0.99
+"""Share of the way to the boundary that a step takes."""
+
+MIN_FALL = 0.9
+"""Share of a mark below which something was gained."""
+
+MAX_IDLE_STEPS = 3
+"""Steps without progress after which rounding has won."""
+
+MAX_IDLE_STEPS_ONE_SIDED = 12
+"""The same where there may be no dual feasible multipliers to approach."""
+
+OPEN_SIDE_FACTOR = 3.0
+"""Residual in units of the first level from which on the barrier holds an open side back."""
+
+MAX_STEPS = 200
+"""Steps after which nothing more is to be hoped for."""
+
+MAX_UNSOLVED_SHARE = 0.1
+"""Share of a right side that a solve may leave before a better factor is needed."""
 
 RatioVerdict = Literal["met", "infeasible", "optimal", "stalled"]
 
@@ -209,19 +228,6 @@ def bounded(
         half = np.full_like(z, 0.5)
         system = normal(problem.coordinates, half, half, 0) or system
     return with_bound(problem, after, system.project(scaled))
-
-
-BACKOFF = 0.99  # share of the way to the boundary that a step takes
-MIN_FALL = 0.9  # share of a mark below which something was gained
-MAX_IDLE_STEPS = 3  # steps without progress after which rounding has won
-MAX_IDLE_STEPS_ONE_SIDED = 12  # and where there may be no dual feasible multipliers to approach
-OPEN_SIDE_FACTOR = (
-    3.0  # next to the first level and the readings: what the barrier holds back on an open side
-)
-MAX_STEPS = 200  # steps after which nothing more is to be hoped for
-MAX_UNSOLVED_SHARE = (
-    0.1  # share of a right side that a solve may leave before a better factor is needed
-)
 
 
 def worst_ratio(problem: MinimaxProgram, x: Array, z: Vector) -> tuple[float, float]:

@@ -138,8 +138,11 @@ class Stages:
         return self.asked.spread(y, self.problem.m)
 
 
-CLOSE_GAP = 1e-9  # relative gap of the bounds where the one asked for did not suffice
-MAX_FORMED_ORDER = 2000  # order of A up to which it may be formed though its coefficients are known
+CLOSE_GAP = 1e-9
+"""Relative gap of the bounds where the one asked for did not suffice."""
+
+MAX_FORMED_ORDER = 2000
+"""Order of A up to which it may be formed though its coefficients are known."""
 
 
 def equal_tolerances(problem: Problem) -> tuple[MinimaxProgram, Vector]:

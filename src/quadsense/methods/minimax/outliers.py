@@ -12,15 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.core.packed import Array, Vector
-from quadsense.methods.minimax.normal import least_squares
+from quadsense.methods.minimax.newton import least_squares
 from quadsense.methods.minimax.program import MinimaxProgram, excess, residual
 
 Indices = npt.NDArray[np.intp]
 
-MIN_SMOOTHING = 0.3  # residuals below this share of their tolerance count alike
-SMOOTHING_FACTOR = 0.2  # how fast the smoothing falls to the floor
-MAX_SETTLED_CHANGE = 1e-3  # relative change of the fit at which it has settled
-SUSPECT_RATIOS = (3.0, 1.5, 1.0)  # tolerances beyond which a row is suspect, the clear cases first
+MIN_SMOOTHING = 0.3
+"""Residuals below this share of their tolerance count alike."""
+
+SMOOTHING_FACTOR = 0.2
+"""How fast the smoothing falls to the floor."""
+
+MAX_SETTLED_CHANGE = 1e-3
+"""Relative change of the fit at which it has settled."""
+
+SUSPECT_RATIOS = (3.0, 1.5, 1.0)
+"""Tolerances beyond which a row is suspect, the clear cases first."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from quadsense.methods.minimax.coordinates import (
     MinimaxCoordinates,
     gram_coordinates,
 )
-from quadsense.methods.minimax.mehrotra import SIGNS, Mask
+from quadsense.methods.minimax.newton import SIGNS, Mask
 from quadsense.methods.minimax.rows import row_coordinates
 from quadsense.proofs.symmetric import NORM_FACTOR, data_scale
 

@@ -17,13 +17,20 @@ from scipy.linalg import qr, solve_triangular
 from quadsense.core.packed import Array, Vector, unpack
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax.coordinates import Preconditioner
-from quadsense.methods.minimax.mehrotra import MinimaxPoint
+from quadsense.methods.minimax.newton import MinimaxPoint
 from quadsense.system.watch import look
 
-MAX_ENTRIES = 4_000_000  # of the design matrix, 32 MB
-MAX_FLOPS = 2e10  # of one factorisation
-PIVOTED_QR_FACTOR = 4.0  # times the time of as many operations in a matrix product
-MIN_SEEN_SHARE = 1e-13  # directions that rows of unit norm see less than this are not seen
+MAX_ENTRIES = 4_000_000
+"""Entries of the design matrix at most: 32 MB."""
+
+MAX_FLOPS = 2e10
+"""Operations of one factorization at most."""
+
+PIVOTED_QR_FACTOR = 4.0
+"""Time of pivoted QR over that of as many operations in a matrix product."""
+
+MIN_SEEN_SHARE = 1e-13
+"""Share below which a direction is not seen by rows of unit norm."""
 
 
 def fits(m: int, size: int) -> bool:
