@@ -30,7 +30,7 @@ from quadsense import files
 from quadsense.cli.cluster import own_cluster
 from quadsense.measurements.cluster import OnCluster
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.disk import OnDisk
+from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards
 from quadsense.query.scaling import Scaling

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from quadsense import files, probes
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.disk import OnDisk
+from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Axes, Stack
 

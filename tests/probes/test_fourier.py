@@ -8,7 +8,7 @@ import pytest
 from kinds import fourier_rows as dense
 
 import quadsense
-from quadsense.measurements.derived import squares
+from quadsense.measurements.probes import squares
 from quadsense.measurements.sensing import Sensing
 from quadsense.probes import masked_fft
 from quadsense.probes.transforms import transform_error

@@ -10,7 +10,7 @@ from test_fourier import octanary
 
 import quadsense
 from quadsense.device import DeviceArray, array
-from quadsense.measurements.derived import same_rows
+from quadsense.measurements.probes import same_rows
 from quadsense.measurements.sensing import Sensing
 from quadsense.probes import masked_fft
 

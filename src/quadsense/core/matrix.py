@@ -22,6 +22,7 @@ from quadsense.arrays import (
     to_numpy,
 )
 from quadsense.core.forms import DenseForm, FactorForm, Form, stretched
+from quadsense.core.intervals import UNIT
 from quadsense.typing import is_whole
 
 
@@ -242,3 +243,28 @@ def _blocks(count: int, width: int) -> Iterator[slice]:
     size = max(1, 2**21 // max(width, 1))
     for begin in range(0, max(count, 1), size):
         yield slice(begin, min(begin + size, count))
+
+
+def rank_of(matrix: SensedMatrix) -> int:
+    """Rank by its form, or the number of eigenvalues that are not rounding."""
+    if matrix.factor is not None:
+        return int(matrix.factor.shape[1])
+    values = np.abs(np.linalg.eigvalsh(np.asarray(matrix)))
+    return int(np.count_nonzero(values > 16.0 * UNIT * values.size * values.max()))
+
+
+def inertia_of(matrix: SensedMatrix) -> tuple[int, int]:
+    """Count positive and negative eigenvalues: at most, by its form; or those above rounding."""
+    if isinstance(matrix.form, FactorForm):
+        return matrix.form.inertia
+    values = np.linalg.eigvalsh(np.asarray(matrix))
+    slip = 16.0 * UNIT * values.size * float(np.max(np.abs(values)))
+    return int(np.count_nonzero(values > slip)), int(np.count_nonzero(values < -slip))
+
+
+def is_positive(matrix: SensedMatrix) -> bool:
+    """Whether A is positive semidefinite: by its form, or up to rounding of its eigenvalues."""
+    if isinstance(matrix.form, FactorForm) and matrix.signs is None:
+        return True
+    values = np.linalg.eigvalsh(np.asarray(matrix))
+    return bool(values[0] >= -16.0 * UNIT * values.size * max(abs(values[0]), abs(values[-1])))

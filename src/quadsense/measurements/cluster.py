@@ -19,8 +19,7 @@ import numpy as np
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core import packed
-from quadsense.measurements.disk import OnDisk
-from quadsense.measurements.parted import Parted, Work, normal_of
+from quadsense.measurements.parted import OnDisk, Parted, Work, normal_of
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.shards import (
     Shards,

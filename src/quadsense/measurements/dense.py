@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, is_numpy, like, namespace, to_numpy
 from quadsense.core import products
-from quadsense.measurements.derived import dense_blocks, unit_column_squares
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
+from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, dense_blocks, unit_column_squares
 from quadsense.system.watch import look
 
 CACHED_BYTES = 1 << 19

@@ -1,7 +1,7 @@
 """A kind of probes: rows ``u_i`` that need not be stored, known by two products.
 
 A new kind writes `times` and `combine` and says its shape; all else is derived from them, here and
-in `quadsense.measurements.derived` for the rows as they are held, in `Sensing` for rows of unit
+in `quadsense.measurements.probes` for the rows as they are held, in `Sensing` for rows of unit
 norm. What a kind can do faster it overrides.
 """
 
@@ -15,8 +15,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
-from quadsense.arrays import Array, device, is_tensor, like, to_numpy
+from quadsense.arrays import Array, device, is_array, is_tensor, like, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import on_device, tensor_of
 from quadsense.system.watch import look
@@ -288,3 +289,91 @@ class Probes(RowFacts, ABC):
             return self.combine(self.own(np.eye(self.m))).T
         rows = self.times(self.own(np.eye(self.n)))
         return xp.conj(rows) if self.is_complex else rows
+
+
+def dense_blocks(kind: Probes) -> Iterator[tuple[slice, Array]]:
+    """Dense rows, one block at a time, each read once."""
+    own = getattr(kind, "blocks", None)
+    if own is not None:
+        yield from own()
+        return
+    for outer, rows in kind.in_blocks():
+        formed = type(rows).block is Probes.block and type(rows).take is Probes.take
+        # A block of a kind without stored rows is made from as many columns of length m.
+        for part in rows.slices(max(rows.n, rows.m) if formed else None):
+            here = slice(outer.start + part.start, outer.start + part.stop)
+            yield here, rows.block(part.start, part.stop)
+
+
+def squared_columns(kind: Probes, y: Array) -> Array:
+    """``sum_i y_i |u_ij|^2`` for every j: (m,) to (n,)."""
+    own = getattr(kind, "squared_columns", None)
+    if own is not None:
+        return own(y)
+    xp = kind.xp
+    parts = [
+        xp.sum(y[:, None] * xp.abs(kind.times(unit)) ** 2, axis=0)
+        for _, unit in kind.unit_vectors()
+    ]
+    return xp.concat(parts)
+
+
+def unit_column_squares(kind: Probes) -> npt.NDArray[np.float64]:
+    """``sum_i |u_ij|^2`` for every j over rows of unit norm."""
+    held = to_numpy(kind.held_norms)
+    with np.errstate(divide="ignore"):
+        inverse = 1.0 / (held * held)
+    inverse = like(np.where(held > 0.0, inverse, 0.0), kind.held_norms)
+    return to_numpy(squared_columns(kind, inverse))
+
+
+def squares(kind: Probes, X: Array, factors: Array | None, signs: Array | None) -> Array:
+    """``sum_k s_k |f_i u_i* x_k|^2`` for X of shape (n, k): to (m,).
+
+    All factors are 1 where None, all signs plus.
+    """
+    own = getattr(kind, "squares", None)
+    if own is not None:
+        return own(X, factors, signs)
+    found = []
+    for part, rows in kind.in_blocks(int(X.shape[1]), sums=False):
+        images = rows.times(X)
+        if factors is not None:
+            images = images * kind.xp.astype(factors[part], images.dtype, copy=False)[:, None]
+        if isinstance(images, np.ndarray) and signs is None:
+            found.append(np.vecdot(images, images).real)
+            continue
+        moduli = kind.xp.abs(images) ** 2
+        found.append(kind.xp.sum(moduli, axis=1) if signs is None else moduli @ signs)
+    return found[0] if len(found) == 1 else kind.xp.concat(found)
+
+
+def same_rows(one: Probes, two: Probes) -> bool:
+    """Whether two kinds are the same rows, to the last bit."""
+    if one is two:
+        return True
+    own = getattr(one, "same_as", None) or getattr(two, "same_as", None)
+    if own is not None:  # of rows in parts, which may be compared with an array
+        return bool(own(two if getattr(one, "same_as", None) else one))
+    made_of = getattr(one, "made_of", None)
+    if made_of is None or type(one) is not type(two):
+        return False
+    mine, theirs = made_of(), two.made_of()  # type: ignore[attr-defined]
+    return len(mine) == len(theirs) and all(map(_same, mine, theirs))
+
+
+def _same(one: Any, two: Any) -> bool:
+    """Whether two things that rows are made of are equal."""
+    if one is two:
+        return True
+    if isinstance(one, Probes):
+        return isinstance(two, Probes) and same_rows(one, two)
+    if sp.issparse(one):
+        return one.shape == two.shape and (one != two).nnz == 0
+    if is_array(one) and is_array(two):
+        return tuple(one.shape) == tuple(two.shape) and bool(
+            np.array_equal(to_numpy(one), to_numpy(two))
+        )
+    if isinstance(one, list | tuple):
+        return type(one) is type(two) and len(one) == len(two) and all(map(_same, one, two))
+    return bool(np.array_equal(one, two))

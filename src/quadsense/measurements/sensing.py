@@ -22,10 +22,17 @@ from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device, put, waits
 from quadsense.measurements import formed
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.derived import dense_blocks, same_rows, squared_columns, squares
 from quadsense.measurements.formed import Weigh
 from quadsense.measurements.parted import Parted
-from quadsense.measurements.probes import Form, Portable, Probes
+from quadsense.measurements.probes import (
+    Form,
+    Portable,
+    Probes,
+    dense_blocks,
+    same_rows,
+    squared_columns,
+    squares,
+)
 from quadsense.measurements.stack import Stack
 from quadsense.measurements.views import (
     Chosen,

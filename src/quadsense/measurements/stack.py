@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
-from quadsense.measurements.derived import dense_blocks, squared_columns
-from quadsense.measurements.probes import Probes
+from quadsense.measurements.probes import Probes, dense_blocks, squared_columns
 from quadsense.measurements.views import Chosen, View, only
 
 

@@ -16,8 +16,8 @@ import scipy.sparse as sp
 from quadsense import files
 from quadsense.arrays import as_numbers, is_array, is_numpy, namespace, to_numpy
 from quadsense.measurements.dense import Dense, NotFinite, Stored
-from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.mixed import Mixed
+from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards, is_client, refuse_other_than_client

@@ -27,8 +27,8 @@ from quadsense.arrays import (
 )
 from quadsense.files import Strips
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.operator import from_operator, is_operator
+from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards, current_client

@@ -17,15 +17,16 @@ from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import put
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.derived import (
+from quadsense.measurements.parted import Parted
+from quadsense.measurements.probes import (
+    Form,
+    Probes,
     dense_blocks,
     same_rows,
     squared_columns,
     unit_column_squares,
 )
-from quadsense.measurements.derived import squares as squares_of
-from quadsense.measurements.parted import Parted
-from quadsense.measurements.probes import Form, Probes
+from quadsense.measurements.probes import squares as squares_of
 from quadsense.measurements.sparse import Sparse
 
 LARGEST_SINGLE = 20

@@ -19,9 +19,9 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.dense import Dense, Stored
-from quadsense.measurements.disk import OnDisk
 from quadsense.measurements.frame import Columns, described, framed
 from quadsense.measurements.gram import gram_form
+from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stack import Stack

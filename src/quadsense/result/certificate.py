@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.intervals import UNIT, Intervals
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import SensedMatrix, inertia_of, is_positive, rank_of
 from quadsense.core.records import LATER
-from quadsense.core.signature import inertia_of, is_positive, rank_of
 from quadsense.measurements import Measurements
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.frame import can_be_columns, condition_inside, constraints_of

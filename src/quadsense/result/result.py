@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import SensedMatrix, inertia_of, is_positive, rank_of
 from quadsense.core.records import LATER, Lazy, cached_property
-from quadsense.core.signature import inertia_of, is_positive, rank_of
 from quadsense.measurements import Measurements
 from quadsense.measurements.frame import condition_inside
 from quadsense.measurements.oracle import SpectralOracle

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import SensedMatrix, is_positive
 from quadsense.core.records import changed
-from quadsense.core.signature import is_positive
 from quadsense.measurements import Measurements
 from quadsense.methods import COLD, METHODS
 from quadsense.methods.conic.solve import solve_question

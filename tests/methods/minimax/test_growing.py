@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 import quadsense
 from quadsense.files import Strip
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.disk import OnDisk
+from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax import growing, method
