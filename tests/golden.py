@@ -105,7 +105,10 @@ def differences(before: Answer, now: Answer) -> str:
     size = max(abs(before["objective"]), abs(now["objective"]))
     if low > high + ROUNDING * size + sys.float_info.min:
         return f"bounds exclude each other: {before} before, {now} now"
-    if before["optimal"] and abs(before["objective"] - now["objective"]) > 2.0 * GAP * size:
+    room = (
+        max(each["upper"] - each["lower"] for each in (before, now)) if before["optimal"] else 0.0
+    )
+    if before["optimal"] and abs(before["objective"] - now["objective"]) > 2.0 * GAP * size + room:
         return f"objective {before['objective']:.6g} before, {now['objective']:.6g} now"
     return ""
 

@@ -239,9 +239,9 @@ class Kronecker(Probes):
         return squares.combine((y * scale)[:, None])[:, 0]
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2``: the product of the factors' own."""
-        pieces = [self._xp.abs(self._conj(f[rows, :]) @ f[columns, :].T) ** 2 for f in self.factors]
-        return reduce(lambda one, two: one * two, pieces)
+        """``|<u_i, u_j>|^2``: of the product of the factors' own, whose sizes may differ by far."""
+        pieces = [self._conj(f[rows, :]) @ f[columns, :].T for f in self.factors]
+        return self._xp.abs(reduce(lambda one, two: one * two, pieces)) ** 2
 
     def _conj(self, x: Array) -> Array:
         return self._xp.conj(x) if self.is_complex else x

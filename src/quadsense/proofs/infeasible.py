@@ -39,7 +39,9 @@ class Exact(NamedTuple):
 
     def on(self, rows: npt.NDArray[np.intp]) -> Exact:
         """Return these rows alone."""
-        return Exact(self.F.only(rows), self.ends.each(lambda values: values[rows]), self.y[rows])
+        return Exact(
+            self.F.only(rows).narrowed(), self.ends.each(lambda values: values[rows]), self.y[rows]
+        )
 
 
 def exactly(data: Measurements, dual: Vector, ends: Intervals | None = None) -> Exact:

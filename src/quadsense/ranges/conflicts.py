@@ -297,10 +297,8 @@ class _ConflictSearch:
         """Whether y proves that the rows contradict each other by themselves."""
         full = np.zeros(self.data.m)
         full[members] = y
-        exact = self.exact.F.only(members).narrowed()
-        dual = exactly(self.data, user_dual(self.data, full)).y[members]
-        ends = self.exact.ends.each(lambda values: values[members])
-        return check_exactly(Exact(exact, ends, dual), self.psd, self.data.hard[members]).proved
+        exact = self.exact._replace(y=exactly(self.data, user_dual(self.data, full)).y)
+        return check_exactly(exact.on(members), self.psd, self.data.hard[members]).proved
 
     def meets(self, members: Indices, solution: Solution) -> bool:
         """Whether the matrix surely meets those rows."""
