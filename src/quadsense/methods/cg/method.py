@@ -33,7 +33,7 @@ the first of the steps, which are looked at only after the last."""
 
 
 @dataclass(frozen=True)
-class CgProgram:
+class CGProgram:
     """The problem, its system on weighed rows, and the squares of their weights."""
 
     problem: Problem
@@ -65,7 +65,7 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
         return Nearest if problem.question.rows == "within" else Damped
 
-    def prepare(self, problem: Problem) -> CgProgram:
+    def prepare(self, problem: Problem) -> CGProgram:
         """The system ``K y = z_1``."""
         if problem.gram is not None:  # K serves, and no scaled copy of U is made
             delta = to_numpy(problem.delta)
@@ -82,20 +82,20 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             system = CGSystem(
                 problem.rows, b, squares * delta, problem.tau, z1, operator, 0, masses
             )
-            return CgProgram(problem, system, squares)
+            return CGProgram(problem, system, squares)
         rows, squares = weighed_rows(problem)
         b, delta = squares * at_work(problem, problem.b), squares * at_work(problem, problem.delta)
         plain = problem.base is None and problem.c_start is None
         A1 = float(problem.tau) if plain else start_matrix(problem)
         identity = squares * at_work(problem, problem.rows.squares)
-        return CgProgram(problem, prepare(rows, b, delta, A1, squares=identity), squares)
+        return CGProgram(problem, prepare(rows, b, delta, A1, squares=identity), squares)
 
-    def start(self, program: CgProgram, warm: Warm = COLD) -> residuals.CGState:
+    def start(self, program: CGProgram, warm: Warm = COLD) -> residuals.CGState:
         """State at A_1."""
         return residuals.start(program.system, direct=True)
 
     def advance(
-        self, program: CgProgram, state: residuals.CGState, steps: int
+        self, program: CGProgram, state: residuals.CGState, steps: int
     ) -> residuals.CGState:
         """Return the state after at most `steps` more products with K."""
         state = residuals.advance(program.aiming(state), state, steps)
@@ -103,16 +103,16 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             program.problem.rows.known_rank = program.system.F.known_rank
         return state
 
-    def stride(self, program: CgProgram) -> int:
+    def stride(self, program: CGProgram) -> int:
         """Steps worth a few milliseconds; of a device, too, which is waited for once in them."""
         worth = DEVICE_STRIDE_FLOPS if works_on_device(program.problem) else STRIDE_FLOPS
         return max(1, min(12, int(worth // max(program.system.step_cost(True), 1.0))))
 
-    def patience(self, program: CgProgram) -> int:
+    def patience(self, program: CGProgram) -> int:
         """Strides in which the worst residual must have fallen at all."""
         return 40
 
-    def claim(self, program: CgProgram, state: residuals.CGState) -> Claim | None:
+    def claim(self, program: CGProgram, state: residuals.CGState) -> Claim | None:
         """Met, at least squares without meeting the tolerance, or stuck."""
         if state.met:
             return Claim("met")
@@ -122,7 +122,7 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             return Claim("inconsistent", because("residuals_rounded"))
         return None
 
-    def checked(self, program: CgProgram, state: residuals.CGState) -> Enclosure | None:
+    def checked(self, program: CGProgram, state: residuals.CGState) -> Enclosure | None:
         """Residuals that the last step evaluated afresh from the data, where it did."""
         problem = program.problem
         plain = problem.rows.raw is problem.rows  # else their mixing rounds, too
@@ -134,13 +134,13 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
         return Enclosure(z, dense_error(problem.rows, size) + reading_error(problem.b))
 
     def correct(
-        self, program: CgProgram, state: residuals.CGState, z: Array, goal: float
+        self, program: CGProgram, state: residuals.CGState, z: Array, goal: float
     ) -> residuals.CGState:
         """Go on from the residual recomputed in double precision, and aim lower."""
         state = replace(state, goal=goal)
         return replace(residuals.corrected(program.aiming(state), state), met=False)
 
-    def matrix(self, program: CgProgram, state: residuals.CGState) -> SensedMatrix:
+    def matrix(self, program: CGProgram, state: residuals.CGState) -> SensedMatrix:
         """``A_1 - F*(y)``."""
         problem, system = program.problem, program.system
         y = None if state.A is not None else residuals.coefficients(system, state)
@@ -148,6 +148,6 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             return SensedMatrix.from_dense(own(problem, residuals.matrix(system, state)))
         return problem.matrix(own(problem, program.squares * y))
 
-    def trace(self, program: CgProgram, state: residuals.CGState) -> Trace:
+    def trace(self, program: CGProgram, state: residuals.CGState) -> Trace:
         """The ratios of all residuals."""
         return Trace(lambda: np.abs(state.z) / program.aiming(state).delta)

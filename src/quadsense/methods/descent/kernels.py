@@ -16,9 +16,16 @@ from numba import njit, types
 from numba.extending import intrinsic, overload
 
 from quadsense.arrays import device, like, namespace
-
-# How far beyond the lemma's lambda a stalled descent may sharpen the potential.
-SHARPEST = 1000.0
+from quadsense.methods.descent.program import (
+    BATCH_STEP_GROWTH,
+    MAX_BATCH_STEP,
+    MAX_EXPONENT,
+    MAX_SHARPENING,
+    MIN_BATCH_STEP,
+    MIN_STEP,
+    PASSES_PER_CHANGE,
+    STEP_GROWTH,
+)
 
 # Sums may be reordered and fused, but NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -77,7 +84,7 @@ def evaluate(y: Any, q: Any, eta: float, sharpness: float, shift: float) -> Any:
     xp = namespace(y)
     moved = y - eta * q
     x = sharpness * xp.abs(moved)
-    grown = xp.exp(xp.clip(x - shift, max=700.0))
+    grown = xp.exp(xp.clip(x - shift, max=MAX_EXPONENT))
     decayed = xp.exp(-x - shift)
     sigma = 0.5 * xp.sign(moved) * (grown - decayed)
     total = 0.5 * float(xp.sum(grown + decayed))
@@ -94,7 +101,7 @@ def _evaluate_fast(y: Any, q: Any, eta: float, sharpness: float, shift: float) -
         v = y[i] - eta * q[i]
         moved[i] = v
         top = max(top, abs(v))
-    limit = (700.0 + shift) / sharpness  # a step far too long must not overflow
+    limit = (MAX_EXPONENT + shift) / sharpness  # a step far too long must not overflow
     for i in range(m):
         v = moved[i]
         a = abs(v)
@@ -220,16 +227,15 @@ def descend(
             eta = c / (sharpness * norm)
             moved, bent, total, peak = evaluate(y, q, eta, sharpness, shift)
             new = shift + math.log(total)
-            # Below 1e-10 descent is not told from the rounding of log Phi (docs/theory.md, 3).
-            if not adapt or new < value or c < 1e-10:
+            if not adapt or new < value or c < MIN_STEP:
                 break
             c = 0.5 * c
         d = d + eta * sigma
         y, sigma, value, top = moved, bent, new, peak
         taken += 1
         if adapt:
-            if c < 1e-10:  # no step descends: at this potential's minimum
-                if not sharpen or sharpness >= SHARPEST * base / goal:
+            if c < MIN_STEP:  # no step descends: at this potential's minimum
+                if not sharpen or sharpness >= MAX_SHARPENING * base / goal:
                     break
                 # A sharper potential has its minimum nearer to the smallest worst residual.
                 sharpness = 2.0 * sharpness
@@ -237,7 +243,7 @@ def descend(
                 y, sigma, total, top = evaluate(y, y, 0.0, sharpness, shift)
                 value = shift + math.log(total)
                 c = 1.0
-            c = 1.25 * c  # chosen: 1.1 takes more steps, 2 is about as good (docs/theory.md, 10)
+            c = STEP_GROWTH * c
     return y, d, sharpness, target, c, value, top, taken
 
 
@@ -253,6 +259,14 @@ def draw_batch(rng: Any, order: Any, size: int) -> None:
         held = order[k]
         order[k] = order[j]
         order[j] = held
+
+
+@njit(cache=True)
+def _batch_step(c: float, base: float, worse: bool) -> float:
+    """The next step of batches: halved where the potential rose, else raised."""
+    if worse:
+        return max(0.5 * c, MIN_BATCH_STEP)
+    return min(BATCH_STEP_GROWTH * c, MAX_BATCH_STEP * base)
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
@@ -287,7 +301,7 @@ def sample_orthonormal(
     """
     m = y.shape[0]
     sigma = np.empty(m)
-    epoch = max(1, 4 * m // batch_size)
+    epoch = max(1, PASSES_PER_CHANGE * m // batch_size)
     shift, floor, norm2, peak2 = 0.0, 0.0, 0.0, 0.0
     since, over = 0, 0  # none over: a rebuild is due
     taken = 0
@@ -315,7 +329,7 @@ def sample_orthonormal(
                 over += int(size > aim)
             value = shift + math.log(0.5 * total)
             if adapt and age >= epoch:  # four passes over the data have gone by
-                c = max(0.5 * c, 1e-6) if value >= mark else min(1.5 * c, 4.0 * base)
+                c = _batch_step(c, base, value >= mark)
                 mark, age = value, 0
             peak2, since = norm2, 0
             if top <= goal or taken >= steps or norm2 == 0.0:
@@ -328,7 +342,7 @@ def sample_orthonormal(
             i = order[k]
             before, old = y[i], sigma[i]
             after = before - eta * old
-            grown = exp_clipped(min(sharpness * abs(after) - shift, 700.0))
+            grown = exp_clipped(min(sharpness * abs(after) - shift, MAX_EXPONENT))
             new = math.copysign(0.5 * (grown - floor / grown), after)
             y[i] = after
             d[i] += eta * old
@@ -400,7 +414,7 @@ def sample_general(
     shift = sharpness * top
     y, sigma, total, top = evaluate(y, y, 0.0, sharpness, shift)
     value = shift + math.log(total)
-    epoch = max(1, 4 * order.shape[0] // batch_size)
+    epoch = max(1, PASSES_PER_CHANGE * order.shape[0] // batch_size)
     taken = 0
     while taken < steps and top > goal:
         if sharpen and top <= target:
@@ -425,7 +439,7 @@ def sample_general(
         taken += 1
         age += 1
         if adapt and age >= epoch:
-            c = max(0.5 * c, 1e-6) if value >= mark else min(1.5 * c, 4.0 * base)
+            c = _batch_step(c, base, value >= mark)
             mark, age = value, 0
     return y, d, sharpness, target, c, value, top, taken, mark, age
 

@@ -13,6 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import placed
+from quadsense.methods.descent.program import (
+    BATCH_STEP_GROWTH,
+    MAX_BATCH_STEP,
+    MAX_EXPONENT,
+    MAX_SHARPENING,
+    MIN_BATCH_STEP,
+    MIN_STEP,
+    PASSES_PER_CHANGE,
+    STEP_GROWTH,
+)
 from quadsense.system.watch import look
 
 Tensor = Any
@@ -20,9 +30,6 @@ Tensor = Any
 
 HALVINGS = 8
 """Lengths of a step tried at once, each half of the one before: next to a product with K, free."""
-
-LEAST_STEP, SHARPEST = 1e-10, 1000.0
-"""As in `kernels`, which is compiled and not imported for them."""
 
 
 class Potential(NamedTuple):
@@ -39,7 +46,7 @@ def evaluate(y: Tensor, sharpness: Tensor, shift: Tensor | None = None) -> Poten
     top = size.amax(dim=-1)
     x = sharpness * size
     shift = sharpness * top if shift is None else shift
-    grown = (x - shift).clamp(max=700.0).exp()
+    grown = (x - shift).clamp(max=MAX_EXPONENT).exp()
     decayed = (-x - shift).exp()
     total = 0.5 * (grown + decayed).sum(dim=-1)
     return Potential(0.5 * y.sign() * (grown - decayed), shift + total.log(), top)
@@ -101,7 +108,7 @@ def descend(
             going = going & (norm > 0.0)  # else the residual cannot be moved by any measurement
             lengths = c_now * halves / (lam * norm.where(norm > 0.0, 1.0))
             tried = evaluate(y - lengths[:, None] * q, lam, lam * here.top)
-            good = (tried.value < here.value) | (c_now * halves < LEAST_STEP)
+            good = (tried.value < here.value) | (c_now * halves < MIN_STEP)
             good = good if adapt else good | True
             which = good.to(y.dtype).argmax()
             moves = going & good.any()
@@ -110,11 +117,11 @@ def descend(
             taken = taken + moves
             if adapt:
                 c_new = c_now * halves.take(which).where(good.any(), 0.5**HALVINGS)
-                least = moves & (c_new < LEAST_STEP)  # at this potential's minimum
-                sharper = least & sharpen & (lam < SHARPEST * base / goal)
+                least = moves & (c_new < MIN_STEP)  # at this potential's minimum
+                sharper = least & sharpen & (lam < MAX_SHARPENING * base / goal)
                 going = going & ~(least & ~sharper)
                 lam = (2.0 * lam).where(sharper, lam)
-                grown = 1.25 * c_new.where(~sharper, 1.0)
+                grown = STEP_GROWTH * c_new.where(~sharper, 1.0)
                 c_now = grown.where(moves & going, c_new.where(going, c_now))
             here = evaluate(y, lam)
             going = going & (here.top > goal)
@@ -154,7 +161,7 @@ def sample(
     batches = placed(chosen, y)
     lam, aim, c_now, marked, since = y.new_tensor([sharpness, target, c, mark, age]).unbind()
     taken = y.new_zeros(())
-    epoch = max(1, 4 * order.shape[0] // batch_size)
+    epoch = max(1, PASSES_PER_CHANGE * order.shape[0] // batch_size)
     here = evaluate(y, lam)
     going = here.top > goal
     for k in range(steps):
@@ -182,8 +189,8 @@ def sample(
         since = since + going
         if adapt:
             due = going & (since >= epoch)
-            worse = (0.5 * c_now).clamp(min=1e-6)
-            better = (1.5 * c_now).clamp(max=4.0 * base)
+            worse = (0.5 * c_now).clamp(min=MIN_BATCH_STEP)
+            better = (BATCH_STEP_GROWTH * c_now).clamp(max=MAX_BATCH_STEP * base)
             c_now = worse.where(here.value >= marked, better).where(due, c_now)
             marked, since = here.value.where(due, marked), since.where(~due, 0.0)
         going = going & (here.top > goal)

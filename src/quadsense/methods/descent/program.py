@@ -17,6 +17,26 @@ from quadsense.methods.steps import own, works_on_device
 from quadsense.proofs.rounding import Enclosure
 from quadsense.vocabulary import Claim
 
+MIN_STEP = 1e-10
+"""Step times sharpness below which descent is not told from the rounding of log Phi, as section 3
+of docs/theory.md has it."""
+
+STEP_GROWTH = 1.25
+"""Growth of a step after one that descends: 1.1 takes more steps, 2 is about as good
+(docs/theory.md, section 10)."""
+
+MAX_SHARPENING = 1000.0
+"""How far beyond the lemma's lambda a stalled descent may sharpen the potential."""
+
+BATCH_STEP_GROWTH, MIN_BATCH_STEP, MAX_BATCH_STEP = 1.5, 1e-6, 4.0
+"""The same growth for batches, and the least step and, over ``arccosh(2.2 m)``, the largest."""
+
+PASSES_PER_CHANGE = 4
+"""Passes over the data after which the step of batches is changed."""
+
+MAX_EXPONENT = 700.0
+"""Exponent that float64 holds."""
+
 
 @dataclass(frozen=True)
 class DescentState:

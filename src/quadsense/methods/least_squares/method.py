@@ -33,7 +33,7 @@ OVERFLOW_ERRORS = (np.linalg.LinAlgError, ValueError)
 
 
 @dataclass(frozen=True)
-class FistaProgram:
+class LeastSquaresProgram:
     """The problem, and its question brought to one scale: of either kind, or None of another."""
 
     problem: Problem
@@ -49,12 +49,14 @@ class LeastSquares(LeastSquaresTraits, Stepped):
     are minimized by `hinge`.
     """
 
-    def prepare(self, problem: Problem) -> FistaProgram:
+    def prepare(self, problem: Problem) -> LeastSquaresProgram:
         """The question on unit rows, over powers of two, and the normal matrix."""
         with LENIENT():
-            return FistaProgram(problem, prepare(problem), hinge.prepare(problem))
+            return LeastSquaresProgram(problem, prepare(problem), hinge.prepare(problem))
 
-    def start(self, program: FistaProgram, warm: Warm = COLD) -> SquaresState | hinge.MissesState:
+    def start(
+        self, program: LeastSquaresProgram, warm: Warm = COLD
+    ) -> SquaresState | hinge.MissesState:
         """Least squares without the cone, brought into it; else A_1, or what came before."""
         with LENIENT():
             inner = program.squares
@@ -72,7 +74,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
             except OVERFLOW_ERRORS:
                 return SquaresState(SquaresStage.DIRECT, SquaresVerdict.STALLED)
 
-    def stride(self, program: FistaProgram) -> int:
+    def stride(self, program: LeastSquaresProgram) -> int:
         """Steps worth some milliseconds."""
         if program.squares is None or not program.squares.cone.psd:
             return 1
@@ -81,7 +83,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
         return max(1, min(20, int(5e7 / (product + cost.cone.flops))))
 
     def advance(
-        self, program: FistaProgram, state: SquaresState | hinge.MissesState, steps: int
+        self, program: LeastSquaresProgram, state: SquaresState | hinge.MissesState, steps: int
     ) -> SquaresState | hinge.MissesState:
         """Return the state after at most `steps` more steps."""
         with LENIENT():
@@ -96,7 +98,11 @@ class LeastSquares(LeastSquaresTraits, Stepped):
                 return replace(state, verdict=SquaresVerdict.STALLED)
 
     def correct(
-        self, program: FistaProgram, state: SquaresState | hinge.MissesState, z: Array, goal: float
+        self,
+        program: LeastSquaresProgram,
+        state: SquaresState | hinge.MissesState,
+        z: Array,
+        goal: float,
     ) -> SquaresState | hinge.MissesState:
         """Further inside the intervals."""
         if isinstance(state, hinge.MissesState):
@@ -105,7 +111,9 @@ class LeastSquares(LeastSquaresTraits, Stepped):
         with LENIENT():
             return phases.tightened(program.squares, state)
 
-    def claim(self, program: FistaProgram, state: SquaresState | hinge.MissesState) -> Claim | None:
+    def claim(
+        self, program: LeastSquaresProgram, state: SquaresState | hinge.MissesState
+    ) -> Claim | None:
         """Met or optimal to the gap; else another method is to look."""
         if state.verdict is SquaresVerdict.OPEN:
             return None
@@ -118,7 +126,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
             return Claim("met")
         return Claim("optimal", dual=self.dual(program, state))
 
-    def _rough(self, program: FistaProgram, state: SquaresState | hinge.MissesState) -> bool:
+    def _rough(self, program: LeastSquaresProgram, state: SquaresState | hinge.MissesState) -> bool:
         """Whether the bounds are near enough, but another method would soon have them nearer."""
         small = program.problem.rows.unknowns <= MAX_ROUGH_UNKNOWNS
         asked = program.problem.options.gap
@@ -131,7 +139,9 @@ class LeastSquares(LeastSquaresTraits, Stepped):
         nothing = MAX_ZERO_COST * inner.nothing
         return state.judged.gap > max(enough * abs(state.point.cost), nothing)
 
-    def dual(self, program: FistaProgram, state: SquaresState | hinge.MissesState) -> Vector | None:
+    def dual(
+        self, program: LeastSquaresProgram, state: SquaresState | hinge.MissesState
+    ) -> Vector | None:
         """y of the last point that was evaluated from the rows."""
         with LENIENT():
             if isinstance(state, hinge.MissesState):
@@ -151,7 +161,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
             return balanced(rows.on_numpy(), question, y, A, loss * inner.unit)
 
     def matrix(
-        self, program: FistaProgram, state: SquaresState | hinge.MissesState
+        self, program: LeastSquaresProgram, state: SquaresState | hinge.MissesState
     ) -> SensedMatrix:
         """``X X*``, or A itself where there is no cone."""
         problem = program.problem

@@ -46,7 +46,7 @@ from quadsense.methods.low_rank.passes import FactorPoint, conjugate, evaluate
 from quadsense.methods.low_rank.phases import (
     FIRST_DAMPING,
     HINGE_SHARES,
-    FactoredState,
+    LowRankState,
     Phase,
     begin,
     level_of,
@@ -105,7 +105,7 @@ def start(
     seed: int = 0,
     max_restarts: int | None = None,
     factor: Matrix | None = None,
-) -> FactoredState:
+) -> LowRankState:
     """Return the first state: the spectral start, or ``factor`` (a warm start).
 
     Parameters
@@ -140,7 +140,7 @@ def start(
             point = lean_start(problem, Y, theta)
         else:
             point = evaluate(problem.levels[0], turned(problem, Y), 0.0)
-        state = FactoredState(
+        state = LowRankState(
             rank=first_rank,
             growing=rank is None,
             max_restarts=max_restarts,
@@ -170,7 +170,7 @@ def _exact(problem: LowRankProgram, factor: Matrix, rank: int) -> FactorPoint | 
     return point if fits_exactly(problem.levels[-1], point) else None
 
 
-def _with_fit(problem: LowRankProgram, state: FactoredState, point: FactorPoint) -> FactoredState:
+def _with_fit(problem: LowRankProgram, state: LowRankState, point: FactorPoint) -> LowRankState:
     """Return the state at the end: no sum of squares is less than that of an exact fit."""
     phase = Phase.MET if problem.target else Phase.LOCAL
     if problem.target and not point.ratio <= state.goal:
@@ -181,12 +181,12 @@ def _with_fit(problem: LowRankProgram, state: FactoredState, point: FactorPoint)
     )  # fmt: skip
 
 
-def at_zero(n: int, rank: int) -> FactoredState:
+def at_zero(n: int, rank: int) -> LowRankState:
     """Return the state of ``A = 0``, the answer where nothing is asked."""
     Y = np.zeros((rank, n))
     nothing = np.empty(0)
     point = FactorPoint(Y, np.zeros((rank, 0)), nothing, nothing, 0.0, Y, 0.0)
-    return FactoredState(
+    return LowRankState(
         rank=rank, growing=False, max_restarts=0, seed=0, phase=Phase.MET, point=point, best=Y,
         anchor=Y, max_ratio=0.0, damping=FIRST_DAMPING,
     )  # fmt: skip
@@ -203,7 +203,7 @@ def _padded(problem: LowRankProgram, factor: Matrix, rank: int, rng: Draw) -> Ma
     return Y if missing <= 0 else np.concatenate([Y, 0.1 * random_start(problem, missing, rng)])
 
 
-def advance(problem: LowRankProgram, state: FactoredState, steps: int) -> FactoredState:
+def advance(problem: LowRankProgram, state: LowRankState, steps: int) -> LowRankState:
     """Take at most ``steps`` descent steps; fewer when the fit is finished."""
     # What underflows where numbers have the size of b is nothing.
     with np.errstate(under="ignore"):
@@ -215,7 +215,7 @@ def advance(problem: LowRankProgram, state: FactoredState, steps: int) -> Factor
     return state
 
 
-def tightened(problem: LowRankProgram, state: FactoredState, goal: float) -> FactoredState:
+def tightened(problem: LowRankProgram, state: LowRankState, goal: float) -> LowRankState:
     """Take up again a fit whose ratio, by another bound on the rounding, was not yet met."""
     phase = Phase.HINGE if state.theta > 0.0 else Phase.SQUARES
     with np.errstate(under="ignore"):
@@ -228,13 +228,13 @@ def tightened(problem: LowRankProgram, state: FactoredState, goal: float) -> Fac
         return begin(problem, replace(state, goal=goal), state.best, phase)
 
 
-def factor(state: FactoredState) -> Matrix:
+def factor(state: LowRankState) -> Matrix:
     """Return X (n, k) of the best ``A = X S X*`` so far."""
     X: Matrix = state.best.T
     return X
 
 
-def farkas_vector(problem: LowRankProgram, state: FactoredState) -> Vector:
+def farkas_vector(problem: LowRankProgram, state: LowRankState) -> Vector:
     """Return y with, nearly, ``F*(y) >= 0`` and ``y.b < -sum |y_i| delta_i``.
 
     Meaningful when ``no_rank_fits``: one row whose interval holds negative numbers only, or
@@ -252,7 +252,7 @@ def farkas_vector(problem: LowRankProgram, state: FactoredState) -> Vector:
     return slope
 
 
-def _step(whole: LowRankProgram, state: FactoredState) -> FactoredState:
+def _step(whole: LowRankProgram, state: LowRankState) -> LowRankState:
     """Take one step; on a stall go to the next stage, phase, attempt or rank."""
     if is_lean(whole, state.rank):
         return _lean(whole, state)
@@ -310,7 +310,7 @@ def _step(whole: LowRankProgram, state: FactoredState) -> FactoredState:
     return next_phase(whole, state) if stalled and not state.finished else state
 
 
-def _lean(problem: LowRankProgram, state: FactoredState) -> FactoredState:
+def _lean(problem: LowRankProgram, state: LowRankState) -> LowRankState:
     """Take a step where images are not held; on a stall begin again elsewhere, or end."""
     if takes_turns(problem, state.point):
         return _turn(problem, state)
@@ -347,7 +347,7 @@ def _lean(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     )
 
 
-def _turn(problem: LowRankProgram, state: FactoredState) -> FactoredState:
+def _turn(problem: LowRankProgram, state: LowRankState) -> LowRankState:
     """Take the rows in turn; where that gains little any more, descend from there."""
     trial = lean_turn(problem, state.point, state.theta, state.goal)
     slow = trial.value > (1.0 - SLOW_TURN_GAIN) * state.least
@@ -370,7 +370,7 @@ def _turn(problem: LowRankProgram, state: FactoredState) -> FactoredState:
 
 
 def _gauss_newton(
-    problem: LowRankProgram, state: FactoredState, penalty: Vector | None, before: float
+    problem: LowRankProgram, state: LowRankState, penalty: Vector | None, before: float
 ) -> tuple[FactorPoint, float]:
     """Return the point after a Gauss-Newton step, and how much of the step was taken."""
     point, damping, theta = state.point, state.damping, state.theta
@@ -415,7 +415,7 @@ def _rotated(
     return turned, tuple((axes @ move, axes @ change, inner) for move, change, inner in memory)
 
 
-def _penalty(problem: LowRankProgram, state: FactoredState) -> Vector:
+def _penalty(problem: LowRankProgram, state: LowRankState) -> Vector:
     """Return the penalty of each row of a lifted factor: zero except for the extra ones."""
     penalty = np.zeros(len(state.point.Y))
     trace = problem.F.n * float(np.mean(np.abs(problem.b))) or 1.0

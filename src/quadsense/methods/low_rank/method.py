@@ -18,7 +18,7 @@ from quadsense.measurements.sparse import Sparse
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.low_rank import descent
 from quadsense.methods.low_rank.gauss_newton import balanced
-from quadsense.methods.low_rank.phases import FactoredState, Phase, why_not
+from quadsense.methods.low_rank.phases import LowRankState, Phase, why_not
 from quadsense.methods.low_rank.program import (
     FactorBounds,
     LowRankProgram,
@@ -202,7 +202,7 @@ MAX_THIN_SHARE, MIN_THIN_LENGTH = 0.05, 50
 
 
 @dataclass(frozen=True)
-class FactoredProgram:
+class PreparedLowRank:
     """The problem, what is asked of the factor, and what the descent reads of it."""
 
     problem: Problem
@@ -217,7 +217,7 @@ class LowRank(LowRankTraits, Stepped):
     squares is brought to rest, which proves nothing either.
     """
 
-    def prepare(self, problem: Problem) -> FactoredProgram:
+    def prepare(self, problem: Problem) -> PreparedLowRank:
         """What the descent reads.
 
         Readings are scaled by a power of four, exactly, to at most 1, and X by its root.
@@ -237,9 +237,9 @@ class LowRank(LowRankTraits, Stepped):
                 wanted=what.wanted,
                 target=problem.target,
             )
-        return FactoredProgram(problem, what, inner)
+        return PreparedLowRank(problem, what, inner)
 
-    def start(self, program: FactoredProgram, warm: Warm = COLD) -> FactoredState:
+    def start(self, program: PreparedLowRank, warm: Warm = COLD) -> LowRankState:
         """The spectral start, or the factor of an earlier answer or of a matrix that was given."""
         problem, inner, exponent = program.problem, program.inner, program.asked.exponent
         if inner is None:
@@ -258,17 +258,17 @@ class LowRank(LowRankTraits, Stepped):
             factor=factor,
         )
 
-    def stride(self, program: FactoredProgram) -> int:
+    def stride(self, program: PreparedLowRank) -> int:
         """Steps worth a few milliseconds."""
         problem = program.problem
         work = 8 * problem.m * problem.rows.n * max(problem.rank or 1, 1)
         return max(1, min(20, 100_000_000 // work))
 
-    def advance(self, program: FactoredProgram, state: FactoredState, steps: int) -> FactoredState:
+    def advance(self, program: PreparedLowRank, state: LowRankState, steps: int) -> LowRankState:
         """Return the state after at most `steps` more descent steps."""
         return state if program.inner is None else descent.advance(program.inner, state, steps)
 
-    def claim(self, program: FactoredProgram, state: FactoredState) -> Claim | None:
+    def claim(self, program: PreparedLowRank, state: LowRankState) -> Claim | None:
         """Met, at rest, or out of starts; with a candidate proof where no rank seems to fit."""
         if state.phase is Phase.MET:
             return Claim("met" if program.problem.target else "local")
@@ -288,12 +288,12 @@ class LowRank(LowRankTraits, Stepped):
         return Claim("stalled", why_not(state), dual=dual)
 
     def correct(
-        self, program: FactoredProgram, state: FactoredState, z: Array, goal: float
-    ) -> FactoredState:
+        self, program: PreparedLowRank, state: LowRankState, z: Array, goal: float
+    ) -> LowRankState:
         """The same fit with a tighter goal: the loop bounds its rounding in another way."""
         return state if program.inner is None else descent.tightened(program.inner, state, goal)
 
-    def matrix(self, program: FactoredProgram, state: FactoredState) -> SensedMatrix:
+    def matrix(self, program: PreparedLowRank, state: LowRankState) -> SensedMatrix:
         """``X S X*``."""
         X = descent.factor(state)
         if program.inner is not None:

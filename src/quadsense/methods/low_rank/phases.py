@@ -33,7 +33,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True)
-class FactoredState:
+class LowRankState:
     """Where a fit stands; plain arrays and numbers, never changed in place.
 
     Attributes
@@ -113,7 +113,7 @@ class FactoredState:
         return self.phase in (Phase.MET, Phase.LOCAL, Phase.ROUNDED, Phase.EXHAUSTED)
 
 
-def why_not(state: FactoredState) -> Reason:
+def why_not(state: LowRankState) -> Reason:
     """Why there is no fit."""
     if state.phase is Phase.ROUNDED:
         return because("rounding", part=state.blur)
@@ -154,18 +154,18 @@ MAX_REPEATS, SAME_LOSS, SAME_LOSS_UNSETTLED = 20, 1e-6, 1e-2
 MAX_USUAL_TRACES = 100.0
 
 
-def level_of(problem: LowRankProgram, state: FactoredState) -> LowRankProgram:
+def level_of(problem: LowRankProgram, state: LowRankState) -> LowRankProgram:
     """Return the problem with the weights that the state goes by."""
     return problem if state.phase is Phase.HINGE else problem.levels[state.level]
 
 
-def settles(problem: LowRankProgram, state: FactoredState) -> bool:
+def settles(problem: LowRankProgram, state: LowRankState) -> bool:
     """Whether least squares is to be brought to rest, not only to a fit."""
     last = state.level + 1 == len(problem.levels)
     return problem.chooses and state.phase is Phase.SQUARES and last
 
 
-def noted(problem: LowRankProgram, state: FactoredState, **changes: Any) -> FactoredState:
+def noted(problem: LowRankProgram, state: LowRankState, **changes: Any) -> LowRankState:
     """Return the state with these changes, none of which is a phase or a rank.
 
     Its point becomes the best if it is one of the asked rank, and ends the fit if it fits.
@@ -180,7 +180,7 @@ def noted(problem: LowRankProgram, state: FactoredState, **changes: Any) -> Fact
     return changed(state, **changes)
 
 
-def next_phase(problem: LowRankProgram, state: FactoredState) -> FactoredState:
+def next_phase(problem: LowRankProgram, state: LowRankState) -> LowRankState:
     """Leave a stalled stage for what follows it."""
     if state.phase is Phase.LIFT:
         if state.stage + 1 < LIFT_STAGES:
@@ -220,7 +220,7 @@ def next_phase(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     return _grow(problem, state) if state.growing else _exhausted(problem, state)
 
 
-def _with_least(state: FactoredState, point: FactorPoint, same: float) -> FactoredState:
+def _with_least(state: LowRankState, point: FactorPoint, same: float) -> LowRankState:
     """Return the state with the least of least squares, and how often attempts came to it.
 
     Values that differ by at most the share `same` count as one.
@@ -232,7 +232,7 @@ def _with_least(state: FactoredState, point: FactorPoint, same: float) -> Factor
     return replace(state, least=point.value, anchor=point.Y, again=again)
 
 
-def _after_squares(problem: LowRankProgram, state: FactoredState) -> FactoredState:
+def _after_squares(problem: LowRankProgram, state: LowRankState) -> LowRankState:
     """Go on without a tolerance: some more starts, then the least of the least squares."""
     weighed = problem.levels[-1]
     point = evaluate(weighed, state.anchor, 0.0)
@@ -245,7 +245,7 @@ def _after_squares(problem: LowRankProgram, state: FactoredState) -> FactoredSta
     return replace(state, phase=phase, point=point, best=point.Y, max_ratio=ratio)
 
 
-def _may_fit(problem: LowRankProgram, state: FactoredState) -> bool:
+def _may_fit(problem: LowRankProgram, state: LowRankState) -> bool:
     """Whether least squares ended with no larger a loss than a fit has at most."""
     excess = state.point.excess * problem.inverse
     return float(np.mean(excess * excess)) <= state.goal**2
@@ -257,7 +257,7 @@ def upper_ends(problem: LowRankProgram) -> Vector:
     return np.asarray(problem.b + reach)
 
 
-def _is_hopeless(problem: LowRankProgram, state: FactoredState) -> bool:
+def _is_hopeless(problem: LowRankProgram, state: LowRankState) -> bool:
     """Whether no PSD matrix of any rank seems to fit, as the first attempt can tell."""
     if problem.signs is not None:
         return False  # a factor gives no proofs about matrices of any sign
@@ -289,20 +289,20 @@ def _shows_infeasible(problem: LowRankProgram, point: FactorPoint, smallest: flo
 
 
 def _exhausted(
-    problem: LowRankProgram, state: FactoredState, no_rank_fits: bool = False
-) -> FactoredState:
+    problem: LowRankProgram, state: LowRankState, no_rank_fits: bool = False
+) -> LowRankState:
     blur = rounding_share(problem, state.best)
     return replace(state, phase=Phase.EXHAUSTED, blur=blur, no_rank_fits=no_rank_fits)
 
 
 def begin(
     problem: LowRankProgram,
-    state: FactoredState,
+    state: LowRankState,
     Y: Matrix,
     phase: Phase,
     level: int = 0,
     stage: int = 0,
-) -> FactoredState:
+) -> LowRankState:
     """Begin a phase at a factor, with fresh damping and memory."""
     theta = 0.0
     if phase is Phase.HINGE:  # aim inside what rounding leaves of the tolerances
@@ -322,14 +322,14 @@ def begin(
     )
 
 
-def _restarts_allowed(problem: LowRankProgram, state: FactoredState) -> int:
+def _restarts_allowed(problem: LowRankProgram, state: LowRankState) -> int:
     if state.again >= MAX_REPEATS and problem.shared.sparse is None:
         return 0
     ample = rows_are_ample(problem.F, state.rank)
     return 0 if state.growing and ample else state.max_restarts
 
 
-def _restart(problem: LowRankProgram, state: FactoredState) -> FactoredState:
+def _restart(problem: LowRankProgram, state: LowRankState) -> LowRankState:
     """Begin the next attempt: a lift, from a random factor or from the least squares so far.
 
     Of sparse rows a local minimum is often wrong in few unknowns only. The extra room of a lift
@@ -352,7 +352,7 @@ def _restart(problem: LowRankProgram, state: FactoredState) -> FactoredState:
     return begin(problem, state, Y, Phase.LIFT)
 
 
-def _grow(problem: LowRankProgram, state: FactoredState) -> FactoredState:
+def _grow(problem: LowRankProgram, state: LowRankState) -> LowRankState:
     """Add the steepest direction to the factor of least squares, or end where there is none."""
     weighed = problem.levels[-1]
     point = evaluate(weighed, state.anchor, 0.0)

@@ -119,13 +119,10 @@ MAX_SPARSE_UNKNOWNS, MAX_SPARSE_FLOPS = 4000, 5e7
 # is one, so a growing rank wastes no restarts below it, and a given one not many.
 MIN_AMPLE_ROWS = 4
 # Restarts unless the caller says how many: few where rows are ample and a step takes more flops
-# than this, or the rank is so large that a descent hardly ends anywhere but at a fit; else as many
-# as take some ten seconds, between few and many.
+# than this, or the rank is so large that a descent hardly ends anywhere but at a fit; otherwise as
+# many as have so many flops in one step each, between few and many.
 MIN_RESTARTS, MAX_RESTARTS = 20, 200
-MAX_CHEAP_FLOPS, RESTART_SECONDS = 1e6, 10.0
-# Steps of an attempt, seconds of a step's overhead, and flops per second in products that a
-# factorisation or a thin factor allows, as measured on a server core of 2024.
-STEPS_PER_ATTEMPT, SECONDS_PER_STEP, FLOPS_PER_SECOND = 160.0, 1e-4, 2e10
+MAX_CHEAP_FLOPS, RESTART_FLOPS = 1e6, 1e9
 
 
 def unknowns(F: Sensing, rank: int) -> int:
@@ -167,8 +164,7 @@ def default_restarts(F: Sensing, rank: int, lifted: int) -> int:
     flops = 8.0 * m * size
     if takes_normal_equations(F, lifted):
         flops = m * size**2 + size**3 / 3.0
-    seconds = STEPS_PER_ATTEMPT * (SECONDS_PER_STEP + flops / FLOPS_PER_SECOND)
-    return int(min(MAX_RESTARTS, max(MIN_RESTARTS, RESTART_SECONDS / seconds)))
+    return int(min(MAX_RESTARTS, max(MIN_RESTARTS, RESTART_FLOPS / flops)))
 
 
 Matrix = npt.NDArray[Any]

@@ -26,7 +26,7 @@ LEAN_BYTES = 2**26
 
 
 @dataclass(frozen=True)
-class FactoredOptions(Options):
+class LowRankOptions(Options):
     """How often to begin again."""
 
     max_restarts: int | None = option(None, "random starts, at each rank where it grows")
@@ -57,7 +57,7 @@ class LowRankTraits(Traits):
     random: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     preferences: ClassVar[frozenset[str]] = frozenset({"any", "least_squares"})
-    options: ClassVar[type[Options]] = FactoredOptions
+    options: ClassVar[type[Options]] = LowRankOptions
 
     @classmethod
     def suits(cls, shape: Shape) -> str | None:
