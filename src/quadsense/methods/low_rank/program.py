@@ -119,8 +119,8 @@ MAX_SPARSE_UNKNOWNS, MAX_SPARSE_FLOPS = 4000, 5e7
 # is one, so a growing rank wastes no restarts below it, and a given one not many.
 MIN_AMPLE_ROWS = 4
 # Restarts unless the caller says how many: few where rows are ample and a step takes more flops
-# than this, or the rank is so large that a descent hardly ends anywhere but at a fit; otherwise as
-# many as have so many flops in one step each, between few and many.
+# than this, or the rank is so large that a descent hardly ends anywhere but at a fit; otherwise
+# `RESTART_FLOPS` over the flops of a step, between few and many.
 MIN_RESTARTS, MAX_RESTARTS = 20, 200
 MAX_CHEAP_FLOPS, RESTART_FLOPS = 1e6, 1e9
 
