@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 
 import click
@@ -16,6 +18,8 @@ from quadsense.cli.report import report
 from quadsense.cli.schema import schema
 from quadsense.cli.solve import solve
 from quadsense.cli.verify import verify
+from quadsense.query.query import PARAMETERS, SYNONYMS, flag_of
+from quadsense.query.request import option_names
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -39,11 +43,19 @@ def completion(shell: str) -> None:
 
 
 def main() -> None:
-    """Entry point: bad input is one line and status 2, an interrupt 130."""
+    """Entry point: bad input is one line and status 2, an interrupt 130.
+
+    With ``--json`` errors are JSON too, on the standard output.
+    """
     try:
         status = cli.main(prog_name="quadsense", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        if isinstance(error, click.NoSuchOption):
+            error = _suggesting(error)
+        if _wants_json():
+            _echo_error(error.format_message(), error.exit_code)
+        else:
+            error.show()
         status = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("quadsense: interrupted", err=True)
@@ -51,9 +63,41 @@ def main() -> None:
     except (ValueError, MemoryError, OSError) as error:
         if isinstance(error, np.linalg.LinAlgError | BrokenPipeError):
             raise
-        click.echo(f"quadsense: {error}", err=True)
-        status = 2
+        message, status = in_options(str(error)), 2
+        if _wants_json():
+            _echo_error(message, status)
+        else:
+            click.echo(f"quadsense: {message}", err=True)
     sys.exit(status or 0)
+
+
+def in_options(message: str) -> str:
+    """Return a message with arguments as options: ``psd=True`` becomes ``--psd``."""
+    names = sorted({*PARAMETERS, *option_names()}, key=len, reverse=True)
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match.group(1), match.group(2).strip("'\"")
+        return flag_of(name) if value == "True" else f"{flag_of(name)} {value}".rstrip()
+
+    pattern = rf"\b({'|'.join(map(re.escape, names))})=('[^']*'|\"[^\"]*\"|[\w.]*)"
+    return re.sub(pattern, option, message)
+
+
+def _suggesting(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Return the error with the option that other tools call so, where there is one."""
+    meant = SYNONYMS.get(error.option_name.lstrip("-").replace("-", "_"))
+    if meant is None:
+        return error
+    said = f"No such option '{error.option_name}'. Did you mean '{flag_of(meant)}'?"
+    return click.NoSuchOption(error.option_name, said, ctx=error.ctx)
+
+
+def _wants_json() -> bool:
+    return "--json" in sys.argv[1:]
+
+
+def _echo_error(message: str, status: int) -> None:
+    click.echo(json.dumps({"error": {"message": message, "exit_status": status}}))
 
 
 @click.group(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -21,7 +22,10 @@ from quadsense.methods import METHODS
 from quadsense.query import request
 from quadsense.query.query import DEFAULTS, LIMITS, PARAMETERS, STARTS, check_rank, flag_of
 from quadsense.query.request import RENAMED_METHODS, option_names
+from quadsense.result import words
+from quadsense.result.result import Result
 from quadsense.system.memory import room_for_rows, to_bytes
+from quadsense.view import text as view
 from quadsense.vocabulary import Status
 
 # --- texts, outputs and exit codes ---------------------------------------------------------------
@@ -99,6 +103,21 @@ def check_outputs(inputs: Sequence[str | None], output: str | None, dense: str |
         if where in taken:
             raise ValueError(f"{name} {path} would overwrite {taken[where]}: choose another name")
         taken[where] = f"the file of {name}"
+
+
+def in_terminal(result: Result, *, verbose: bool) -> str:
+    """Return the summary of a result, as wide as the terminal is and colored where it can be."""
+    width = min(max(shutil.get_terminal_size((80, 24)).columns, 40), 100)
+    colors = {"good": "green", "bad": "red", "open": "yellow"}
+    head = colors[words.kind(result.verdict)]
+
+    def paint(label: str, text: str) -> str:
+        if label == "label":
+            return click.style(text, dim=True)
+        return click.style(text, fg=head, bold=True) if label == "verdict" else text
+
+    text = view.result_text(result, width=width, verbose=verbose, paint=paint)
+    return text.replace("result.interval(C)", "quadsense interval FILE C")
 
 
 def echo_json(fields: Any) -> None:
@@ -244,6 +263,7 @@ TOLERANCE = (
     option("sigma"),
     option("shots"),
     option("confidence"),
+    option("missing"),
 )
 """How far readings may be off."""
 
@@ -290,7 +310,7 @@ def options(*groups: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
 KEYWORDS = ("rng", "max_iter", *LIMITS, "checkpoint", "checkpoint_every")
 """Names of `RUN`."""
 
-READING = ("probes", "conjugate", "delta", "rtol", "sigma", "confidence")
+READING = ("probes", "conjugate", "delta", "rtol", "sigma", "confidence", "missing")
 """Options of `NAMING` and `TOLERANCE` that name neither an array nor a file of b or its ends."""
 
 ARRAYS = ("readings", "bounds", "shots", "weights")
@@ -352,6 +372,7 @@ def read_data(
     sigma: float | None = None,
     shots: str | None = None,
     confidence: float = 0.95,
+    missing: Any = "raise",
     weights: str | None = None,
     beside: tuple[str, ...] = (),
     memory_limit: str | None = None,
@@ -365,7 +386,7 @@ def read_data(
         The data file.
     probes, readings, conjugate
         See `NAMING`.
-    delta, rtol, bounds, sigma, shots, confidence
+    delta, rtol, bounds, sigma, shots, confidence, missing
         See `TOLERANCE`.
     weights : str, optional
         A number, an array of the file, or another file.
@@ -386,19 +407,12 @@ def read_data(
     arrays = files.measured_in(source, probes, readings, tuple(asked), room, beside_file)
     if client is not None:
         arrays["U"] = loaded_by(client, arrays["U"], source)
-    if given and given != ["--delta"]:
-        for name in ("lo", "hi", "delta"):
-            arrays.pop(name, None)
+    if bounds is not None:
+        arrays.pop("delta", None)
     if bounds is not None:
         arrays["lo"], arrays["hi"] = (values_of(end, source, "bounds") for end in bounds)
     elif "b" not in arrays and given and given != ["--delta"]:
         raise ValueError(f"{given[0]} is about readings, and {source.path} holds none: use --b")
-    elif sigma is not None:
-        delta = quadsense.delta_from_sigma(sigma, int(np.size(arrays["b"])), confidence)
-    elif shots is not None:
-        counts, total = arrays["b"], values_of(shots, source, "shots")
-        arrays["lo"], arrays["hi"] = quadsense.bounds_from_counts(counts, total, confidence)
-        arrays["b"] = counts / total
     data = quadsense.Measurements.from_arrays(
         source.path,
         arrays,
@@ -406,6 +420,10 @@ def read_data(
         rtol=rtol,
         conjugate=conjugate,
         weights=None if weights is None else values_of(weights, source, "weights"),
+        sigma=sigma,
+        shots=None if shots is None else values_of(shots, source, "shots"),
+        confidence=confidence,
+        missing=missing,
     )
     return data, arrays
 

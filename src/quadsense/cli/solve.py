@@ -17,9 +17,9 @@ from quadsense.cli.shared import (
     MethodCommand,
     check_outputs,
     echo_json,
+    in_terminal,
 )
 from quadsense.system.watch import Interrupted
-from quadsense.view import text as view
 from quadsense.view.fields import result_fields
 from quadsense.vocabulary import Status
 
@@ -36,6 +36,9 @@ from quadsense.vocabulary import Status
     "--dense", type=click.Path(), help="Also write A here, dense: .npy, .mat, .h5, .csv, ..."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/command.md).")
+@click.option(
+    "--verbose", is_flag=True, help="Also print what each fact means, and why this method."
+)
 @click.option("--quiet", is_flag=True, help="No progress bar, no report; see the exit status.")
 def solve(
     file: str,
@@ -44,6 +47,7 @@ def solve(
     output: str | None,
     dense: str | None,
     as_json: bool,
+    verbose: bool,
     quiet: bool,
     readings: str | None,
     bounds: tuple[str, str] | None,
@@ -120,5 +124,5 @@ def solve(
     if as_json:
         echo_json(result_fields(result))
     elif not quiet:
-        click.echo(view.result_text(result))
+        click.echo(in_terminal(result, verbose=verbose))
     return EXIT[Status.INTERRUPTED] if interrupted else EXIT.get(result.status, NOT_MET)

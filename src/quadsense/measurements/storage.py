@@ -31,7 +31,7 @@ from quadsense.measurements.validate import (
     checked_vector,
 )
 from quadsense.system.memory import room_for_rows
-from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, check_path
+from quadsense.typing import MatrixLike, MissingName, Real, RealOrVector, VectorLike, check_path
 
 if TYPE_CHECKING:
     from quadsense.measurements.base import Measurements
@@ -127,6 +127,10 @@ class StoredMeasurements:
         conjugate: bool | None = None,
         mix: MatrixLike | None = None,
         weights: RealOrVector | None = None,
+        sigma: Real | None = None,
+        shots: RealOrVector | None = None,
+        confidence: Real = 0.95,
+        missing: MissingName = "raise",
         memory_limit: Real | str | None = None,
     ) -> Measurements:
         """Read measurements from a file or many; what is in it is never unpickled.
@@ -143,7 +147,7 @@ class StoredMeasurements:
             be (`notes` says what was guessed). `b` may be another file, or ``FILE::NAME``, or the
             readings themselves, an array; U of a table is names of columns with commas between, or
             a pattern.
-        delta, rtol, bounds, mix, weights
+        delta, rtol, bounds, mix, weights, sigma, shots, confidence, missing
             As in the constructor; what the file says by default. With `bounds`, no b is needed.
         conjugate : bool, optional
             As in the constructor; what the file says by default.
@@ -166,6 +170,10 @@ class StoredMeasurements:
             conjugate=conjugate,
             mix=mix,
             weights=weights,
+            sigma=sigma,
+            shots=shots,
+            confidence=confidence,
+            missing=missing,
         )
         found._opened = path, U, b
         return found
@@ -220,12 +228,21 @@ class StoredMeasurements:
         conjugate: bool | None = None,
         mix: MatrixLike | None = None,
         weights: RealOrVector | None = None,
+        sigma: Real | None = None,
+        shots: RealOrVector | None = None,
+        **noise: Any,
     ) -> Measurements:
-        """Measurements of what `files.read_measured` read; what is given here goes before."""
+        """Measurements of what `files.read_measured` read; what is given here goes before.
+
+        `noise` has confidence and missing of the constructor.
+        """
+        if sigma is not None or shots is not None:  # in place of the tolerance in the file
+            for name in ("lo", "hi", "delta", "rtol"):
+                arrays.pop(name, None)
         U, b, named = of_arrays(path, arrays, delta, rtol, bounds, conjugate, mix, weights)
         make: Any = cls
         try:
-            found: Measurements = make(U, b, **named)
+            found: Measurements = make(U, b, sigma=sigma, shots=shots, **named, **noise)
         except NotFinite as error:
             raise ValueError(f"{error}{arrays.place(error.row)}") from None
         found.notes = arrays.notes

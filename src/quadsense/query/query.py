@@ -153,10 +153,26 @@ def check_method(method: Any, data: Any = None) -> None:
         )
 
 
+SYNONYMS = {
+    **dict.fromkeys(("tol", "eps", "atol", "tolerance", "epsilon", "abs_tol", "error"), "delta"),
+    **dict.fromkeys(("noise", "std", "stddev", "scale"), "sigma"),
+    **dict.fromkeys(("maxiter", "n_iter", "iterations"), "max_iter"),
+    **dict.fromkeys(("counts", "n_shots", "N"), "shots"),
+    **dict.fromkeys(("outliers", "n_outliers"), "allow_violations"),
+    **dict.fromkeys(("seed", "random_state"), "rng"),
+    **dict.fromkeys(("solver", "algorithm"), "method"),
+    **dict.fromkeys(("x0", "init", "initial"), "start"),
+    **dict.fromkeys(("nan_policy", "dropna"), "missing"),
+}
+"""Names that other packages have for parameters of `solve`."""
+
+
 def nearest_name(name: str, known: list[str]) -> str | None:
-    """Return the known name that a misspelled one may stand for."""
+    """Return the known name that a misspelled or a foreign one may stand for."""
     import difflib
 
+    if SYNONYMS.get(name) in known:
+        return SYNONYMS[name]
     close = difflib.get_close_matches(name, known, n=1)
     return close[0] if close else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,12 @@ from quadsense.result.values import (
 )
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.vocabulary import Check, History, Status, Verification
+
+if TYPE_CHECKING:  # of what stands above results: for editors
+    from quadsense.next_probe import NextProbe
+    from quadsense.ranges.ranges import Interval
+    from quadsense.report.document import Report
+    from quadsense.typing import MatrixLike, RealOrVector
 
 KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 """The claim that goes with a status; without one nothing is claimed."""
@@ -220,9 +226,25 @@ class Result(Lazy):
     def _least_error(self) -> bool:
         return self.certificate.objective is None and self.prefer == "minimax"
 
+    @overload
     def interval(
-        self, C: Any = "trace", *, data: Any = None, gap: float = 0.01, **limits: Any
-    ) -> Any:
+        self, C: list[Any], *, data: Measurements | None = None, gap: float = 0.01, **limits: Any
+    ) -> list[Interval]: ...
+
+    @overload
+    def interval(
+        self,
+        C: Any = "trace",
+        *,
+        data: Measurements | None = None,
+        gap: float = 0.01,
+        **limits: Any,
+    ) -> Interval: ...
+
+    def interval(
+        self, C: Any = "trace", *, data: Measurements | None = None, gap: float = 0.01,
+        **limits: Any,
+    ) -> Interval | list[Interval]:  # fmt: skip
         """Return the certified range of ``<C, A>`` over all A that fit.
 
         Parameters
@@ -248,13 +270,18 @@ class Result(Lazy):
         <Interval [-0.15, 0.15]>
         """
         # By name: it stands above results, for it solves where it must.
-        return import_module("quadsense.interval").interval_of(
-            self, C, data=data, gap=gap, **limits
-        )
+        interval_of = import_module("quadsense.interval").interval_of
+        found: Interval | list[Interval] = interval_of(self, C, data=data, gap=gap, **limits)
+        return found
 
     def next_probe(
-        self, candidates: Any, *, data: Any = None, delta: Any = None, top: int = 10
-    ) -> Any:
+        self,
+        candidates: MatrixLike,
+        *,
+        data: Measurements | None = None,
+        delta: RealOrVector | None = None,
+        top: int = 10,
+    ) -> NextProbe:
         """Return which further measurement tells most about A: see `quadsense.next_probe`.
 
         Parameters
@@ -277,17 +304,19 @@ class Result(Lazy):
         'candidate 1 would tell most: 70.7% of it is unseen'
         """
         choose = import_module("quadsense.next_probe").next_probe
-        return choose(self, candidates, data=data, delta=delta, top=top)
+        found: NextProbe = choose(self, candidates, data=data, delta=delta, top=top)
+        return found
 
     def report(
         self,
-        data: Any = None,
+        data: Measurements | SpectralOracle | str | os.PathLike[str] | None = None,
+        path: str | os.PathLike[str] | None = None,
         *,
         intervals: Any = None,
         title: str | None = None,
         check: bool = True,
         names: tuple[str, str] = ("data.npz", "result.npz"),
-    ) -> Any:
+    ) -> Report:
         """Return all that there is to say of this result as one HTML file, to look at or to mail.
 
         The file needs no network and no other file. A short script in it sorts the table of rows
@@ -297,7 +326,9 @@ class Result(Lazy):
         ----------
         data : Measurements or SpectralOracle, optional
             Those of the solve: at hand unless the result was read from a file. Without them the
-            report says what is known without.
+            report says what is known without. A path here is taken for `path`.
+        path : path-like, optional
+            Where to write the file, too.
         intervals : Interval, list of Interval, or dict of str to Interval, optional
             Certified ranges to be drawn too.
         title : str, optional
@@ -320,7 +351,12 @@ class Result(Lazy):
         '<!DOCTYPE html>'
         """
         make = import_module("quadsense.report").Report
-        return make(self, data, intervals=intervals, title=title, check=check, names=names)
+        if isinstance(data, str | os.PathLike) and path is None:
+            data, path = None, data
+        found: Report = make(self, data, intervals=intervals, title=title, check=check, names=names)
+        if path is not None:
+            found.write_html(path)
+        return found
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the verdict and the numbers that matter."""
