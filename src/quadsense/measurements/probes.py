@@ -1,8 +1,10 @@
 """A kind of probes: rows ``u_i`` that need not be stored, known by two products.
 
-A new kind writes `times` and `combine` and says its shape; all else is derived from them, here and
-in `quadsense.measurements.probes` for the rows as they are held, in `Sensing` for rows of unit
-norm. What a kind can do faster it overrides.
+A new kind writes `times` and `combine` and says its shape; all else is derived from them, here for
+the rows as they are held, in `Sensing` for rows of unit norm. What a kind can do faster it
+overrides. Kinds that come with the package may have a quicker way for a function of this file: a
+method of its name (`squared_columns`, `squares`), `blocks`, `same_as`, or what they are made of
+(`made_of`).
 """
 
 from __future__ import annotations

@@ -125,10 +125,6 @@ class Sensing(Portable):
         """(m, n)."""
         return self.m, self.n
 
-    def __len__(self) -> int:
-        """Number of rows."""
-        return self.m
-
     @property
     def dtype(self) -> Any:
         """Float64 or complex128 of the namespace."""
@@ -541,8 +537,6 @@ class Sensing(Portable):
 
     def _seen_by(self, rows: Probes, part: slice) -> Sensing:
         """Some of the rows, as they are held, seen as these are."""
-        if rows is self.kind:
-            return self
         other = self._copied()
         other.__dict__.pop("single", None)
         other.kind, other.m = rows, rows.m
