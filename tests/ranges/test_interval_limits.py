@@ -142,3 +142,20 @@ def test_the_command_takes_a_time_limit(data, tmp_path):
     answer = CliRunner().invoke(cli, words, standalone_mode=False)
     assert answer.return_value == 0
     assert "-inf" in answer.output
+
+
+def test_the_command_prints_what_was_proved_until_ctrl_c(data, tmp_path, monkeypatch):
+    data.save(tmp_path / "data.npz")
+    interval, calls = quadsense.interval, itertools.count(1)
+
+    def press(at):
+        if next(calls) == 9:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(quadsense, "interval", lambda *a, **k: interval(*a, **k, callback=press))
+    words = ["interval", str(tmp_path / "data.npz"), "trace", "0,1", "1,1"]
+    answer = CliRunner().invoke(cli, words, standalone_mode=False)
+    assert answer.return_value == 130
+    lines = answer.output.splitlines()
+    assert [line.split()[0] for line in lines[-3:]] == ["trace", "0,1", "1,1"]
+    assert lines[-1].split()[1:3] == ["-inf", "inf"] and "inf" not in lines[-3]
