@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from quadsense.typing import MatrixLike, MissingName, Real, RealOrVector, VectorLike, Whole
 
 
-LARGEST = 1e70
+MAX_ENTRY = 1e70
 """Entries of C, and their inverses, of which squares and products stay within float64."""
 
-SKEW = 1e-8
+MAX_SKEW = 1e-8
 """Largest part of C by which it may differ from its conjugate transpose, as rounding does."""
 
 
@@ -63,11 +63,11 @@ def asked_for(C: Any, data: Measurements) -> Array:
     if not np.isfinite(M).all():
         raise ValueError("C must be finite")
     largest = float(np.max(np.abs(M), initial=0.0))
-    if largest > LARGEST or 0.0 < largest < 1.0 / LARGEST:
+    if largest > MAX_ENTRY or 0.0 < largest < 1.0 / MAX_ENTRY:
         raise ValueError(f"C has entries up to {largest:.3g}, out of range: rescale it")
     if M.ndim == 1:
         M = np.outer(M, M.conj())
-    if np.max(np.abs(M - M.conj().T)) > SKEW * np.max(np.abs(M)):
+    if np.max(np.abs(M - M.conj().T)) > MAX_SKEW * np.max(np.abs(M)):
         raise ValueError(f"C must be {'Hermitian' if np.iscomplexobj(M) else 'symmetric'}")
     M = 0.5 * (M + M.conj().T)
     return M.astype(dtype) if is_complex else np.ascontiguousarray(M.real)

@@ -35,16 +35,16 @@ from quadsense.system.watch import look
 from quadsense.typing import MatrixLike, RealOrVector, Whole, is_whole
 from quadsense.vocabulary import Status
 
-SEEN = 1e-6
+MAX_ROUNDED_PART = 1e-6
 """Part of a probe of unit norm outside the span of the others that rounding may leave."""
 
-TOGETHER = 256
+CANDIDATES_PER_BLOCK = 256
 """Candidates looked at together: packed, they stay in cache."""
 
 Certify = Callable[[Measurements, list[npt.NDArray[Any]]], Sequence[Any]]
 """Certified ranges of ``u* A u``, each with `lower` and `upper`."""
 
-NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)
+NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def next_probe(
     if not (is_whole(top) and top >= 0):
         raise ValueError(f"top must be a whole number, not negative, got {top!r}")
     judged = data.ends is not None and data.judged
-    columns, aside = columns_of(data), result.set_aside if judged else NONE
+    columns, aside = columns_of(data), result.set_aside if judged else NO_ROWS
     known = data.set_aside(aside) if aside.size else data
     scaled = framed(data, columns)
     scaled = scaled.set_aside(aside) if aside.size else scaled
@@ -192,7 +192,7 @@ def rank_probes(
     units = rows / norms[:, None]
     tolerance = _tolerances(delta, k, data)
     unseen = _unseen_parts(data, units)
-    hidden = unseen > SEEN
+    hidden = unseen > MAX_ROUNDED_PART
     unseen[~hidden] = 0.0
     with np.errstate(over="ignore"):
         estimates = _spreads(data, units) * norms * norms / tolerance
@@ -301,7 +301,10 @@ def _judged(data: Measurements) -> bool:
 
 
 def _blocks(units: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-    return [units[first : first + TOGETHER] for first in range(0, len(units), TOGETHER)]
+    return [
+        units[first : first + CANDIDATES_PER_BLOCK]
+        for first in range(0, len(units), CANDIDATES_PER_BLOCK)
+    ]
 
 
 # --- arguments and words -----------------------------------------------------------------------

@@ -40,14 +40,14 @@ TERMS: dict[str, RowTerm] = {
 """What a reading costs, by the name of the preference."""
 
 
-FAR = 1e6
+MIN_FAR_RATIO = 1e6
 """An end this many times as far from 0 as all that is asked of A is rarely reached."""
 
-KEPT_ROWS = 2**16
+MAX_KEPT_ROWS = 2**16
 """Rows up to which a question is kept for those who ask for it again: it takes no memory to speak
 of."""
 
-NORMAL = float(np.finfo(np.float64).tiny)
+SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 """The least number of all its digits."""
 
 
@@ -156,7 +156,7 @@ def make_question(
         if known is None or known[0] is not preference.weights:
             rows = _rows_of(data, preference, unit, relative, strict)
             known = (preference.weights, rows)
-            if data.m <= KEPT_ROWS:
+            if data.m <= MAX_KEPT_ROWS:
                 data.squares[key] = known
         rows = known[1]
     lo, hi, weights, reading, hard = rows
@@ -247,7 +247,7 @@ def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_
         prior = question.prior
         entries = prior if isinstance(prior, float) else len(prior) * float(np.max(np.abs(prior)))
         most = max(most, abs(entries))
-    most *= FAR
+    most *= MIN_FAR_RATIO
     far = (np.isfinite(hi) & (hi > most), np.isfinite(lo) & (lo < -most))
     rows = far[0] | far[1]
     if most == 0.0 or question.rows == "center" or not rows.any():
@@ -293,7 +293,7 @@ def _squares(
             most = float(np.max(units, where=known, initial=0.0))
             found = weights * (units / most) ** 2 if np.isfinite(most) else found
         if strict:
-            found[(found < NORMAL) & (weights > 0.0)] = np.inf
+            found[(found < SMALLEST_NORMAL) & (weights > 0.0)] = np.inf
         reading = _over(reading, norms)
     if whole:
         return found, reading

@@ -17,7 +17,7 @@ from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 
-REFINEMENTS = 3
+MAX_REFINEMENTS = 3
 """Each makes the fit's error that of normal equations smaller: squared condition times 1e-16."""
 
 
@@ -171,7 +171,7 @@ def _remainder(rows: Sensing, scales: Vector, g: Vector) -> tuple[Vector, int]:
         return left, rank
     solve, rank, _ = pseudoinverse(rows.normal(scales * scales))
     left = g
-    for _ in range(REFINEMENTS):
+    for _ in range(MAX_REFINEMENTS):
         x = solve(packed.pack(to_numpy(rows.adjoint(scales * left))))
         left = left - scales * rows.forward(packed.unpack(x, rows.n, rows.dtype))
     return left, rank

@@ -52,7 +52,7 @@ def test_a_name_that_no_field_has_is_an_error():
 
 
 def test_of_many_readings_the_facts_are_made_at_once(monkeypatch, rng):
-    monkeypatch.setattr(answer, "MOST_KEPT", 20)
+    monkeypatch.setattr(answer, "MAX_KEPT_READINGS", 20)
     *_, result, _ = solved(rng)
     assert "facts" in vars(result)
     assert "facts" not in result._later

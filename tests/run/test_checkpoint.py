@@ -435,7 +435,7 @@ def test_another_mix_is_refused(tmp_path):
 
 
 def test_large_arrays_are_known_by_rows_of_them(monkeypatch):
-    monkeypatch.setattr(fingerprint, "MOST_BYTES", 1000)
+    monkeypatch.setattr(fingerprint, "MAX_HASHED_BYTES", 1000)
     values = np.arange(4000.0).reshape(400, 10)
     for row, seen in ((0, True), (399, True), (1, False)):
         other = values.copy()

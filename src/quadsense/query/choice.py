@@ -33,7 +33,7 @@ VANISHING = 1e-5
 """Deviation of readings, in units of their root mean square, for which the entropy counts where
 there is no tolerance: it only settles ties. With a smaller one the bound would lack digits."""
 
-FARTHEST = 1e250
+MAX_VANISHING_RIDGE = 1e250
 """Largest strength of the entropy without a tolerance, and its inverse the least: others leave
 weights no room in float64's range."""
 
@@ -43,19 +43,19 @@ DETERMINED = 1.5
 MAX_ENTROPY_ROWS = 20_000
 """Readings up to which the entropy is used: its Newton steps need an m x m matrix."""
 
-UNSEEN = 1e-9
+MIN_RELATIVE_EIGENVALUE = 1e-9
 """Smallest eigenvalue, as a part of the mean one, of a map that sees every direction."""
 
-NO_SUM = (
+EMPTY_SUM = (
     "; no row counts in the sum (each has one end only, is an equality or has weight 0), so every "
     "A that fits is as good: give b and weights=, or prefer='nearest'"
 )
 """Added to the reason for least squares where its sum is empty."""
 
-PAPER = ("gd", "sgd", "closed_form")
+PAPER_METHODS = ("gd", "sgd", "closed_form")
 """Methods of the paper, whose steps are those that it prints."""
 
-TIES = "there is no tolerance; ties go to the A nearest to {}"
+TIES_GO_TO = "there is no tolerance; ties go to the A nearest to {}"
 """Why least squares, where nothing else is asked."""
 
 WITH_PRIOR = ("auto", "least_squares", "entropy", "nearest")
@@ -111,7 +111,7 @@ def frame_for(query: Query, data: Measurements) -> Columns | None:
     is the same for scaled columns, or is defined for them.
     """
     named = query.prefer in ("nearest", "min_trace") or query.ridge is not None
-    if named or query.method in PAPER or query.schedule == "paper":
+    if named or query.method in PAPER_METHODS or query.schedule == "paper":
         return None
     return columns_of(data)
 
@@ -182,7 +182,7 @@ def decide(
     if name == "auto":
         name, why = _chosen(query, data, shape, plain)
     elif name == "least_squares" and shape.target and query.ridge == 0.0:
-        why += NO_SUM * (not _least_squares(data, plain).weights.any())
+        why += EMPTY_SUM * (not _least_squares(data, plain).weights.any())
     names = [name]
     if name == "entropy" and query.prefer == "auto" and not shape.target:
         names = ["entropy", "least_squares"]  # constraints may leave A no determinant
@@ -191,9 +191,13 @@ def decide(
         names = ["nearest"] if free else ["center", "nearest"]
         why += ", but the fits are not a bounded set: the nearest" * free
     found = tuple(_with_pull(changed(plain, name=each), query, data, shape) for each in names)
-    if len(found) > 1 and name == "entropy" and not 1.0 / FARTHEST < found[0].ridge < FARTHEST:
+    if (
+        len(found) > 1
+        and name == "entropy"
+        and not 1.0 / MAX_VANISHING_RIDGE < found[0].ridge < MAX_VANISHING_RIDGE
+    ):
         found = found[1:]  # all readings are 0, or their squares about leave float64's range
-        name, why = "least_squares", TIES.format("a multiple of I")
+        name, why = "least_squares", TIES_GO_TO.format("a multiple of I")
     return found, (f"prefer={name!r}: {why}",)
 
 
@@ -380,7 +384,7 @@ def _chosen(query: Query, data: Measurements, shape: Shape, plain: Preference) -
     telling = _telling(data, plain, shape) if shape.psd else None  # of no account without a cone
     name, why = by_shape(shape, telling, towards)
     if name == "entropy" and not _is_definite(query.prior):
-        tie = TIES.format("prior") if not shape.target else "with a weak pull towards prior"
+        tie = TIES_GO_TO.format("prior") if not shape.target else "with a weak pull towards prior"
         return "least_squares", f"{tie}, which is not positive definite"
     return name, why
 
@@ -408,8 +412,8 @@ def by_shape(
     few = shape.psd and telling < 1.0
     if not shape.target:
         if few and not wide and not long:
-            return "entropy", f"{TIES.format(towards)}, by relative entropy"
-        return "least_squares", TIES.format(towards)
+            return "entropy", f"{TIES_GO_TO.format(towards)}, by relative entropy"
+        return "least_squares", TIES_GO_TO.format(towards)
     if not shape.psd:
         return "least_squares", f"with a weak pull towards {towards}"
     if not few:
@@ -454,6 +458,8 @@ def _sees_all(data: Measurements, watch: Watch | None) -> bool:
         return False
     with suppress(Stop), nullcontext() if watch is None else watch.heeded():
         normal = F.only(asks).normal()
-        normal[np.diag_indices(len(normal))] -= UNSEEN * float(np.trace(normal)) / len(normal)
+        normal[np.diag_indices(len(normal))] -= (
+            MIN_RELATIVE_EIGENVALUE * float(np.trace(normal)) / len(normal)
+        )
         return cholesky(normal) is not None
     return True

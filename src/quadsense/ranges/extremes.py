@@ -35,19 +35,19 @@ from quadsense.result.values import evaluate
 from quadsense.run.loop import Limits, reference, run
 from quadsense.vocabulary import Claim
 
-STEPS = 100
+MAX_STEPS = 100
 """Of the kernel at most: it takes ten to twenty, and stops where rounding does."""
 
-IDLE = 8
+MAX_IDLE_STEPS = 8
 """Steps without progress after which it is left."""
 
-NOTHING = 1e-9
+MIN_RELATIVE_GAP = 1e-9
 """Gap relative to the size of ``<C, A>`` at which an end is as good as it gets."""
 
-DEFINITE = 1e-10
+MIN_RELATIVE_EIGENVALUE = 1e-10
 """Least eigenvalue relative to the largest of a matrix that is positive definite beyond doubt."""
 
-MISSED = 1e-7
+MAX_RESIDUAL = 1e-7
 """Residuals, in units of the readings, with which a fit may be tried."""
 
 
@@ -179,12 +179,12 @@ class Extremes:
         for d in self._directions(program):
             W = to_numpy(program.F.adjoint(d))
             values = np.linalg.eigvalsh(W)
-            if values[0] > DEFINITE * values[-1]:
+            if values[0] > MIN_RELATIVE_EIGENVALUE * values[-1]:
                 break
         else:
             return None
         state = begun(program, None)
-        while not is_stuck(state) and state.iteration < STEPS:
+        while not is_stuck(state) and state.iteration < MAX_STEPS:
             state = advance(program, state)
             if state.missed == 0.0:
                 return Inside(state.at.A, d, W)
@@ -298,7 +298,7 @@ class BothEnds(Stepped):
 
     def claim(self, program: EndsProgram, state: EndsState) -> Claim | None:
         """Say that both ends are known as well as was asked, or as they can be."""
-        if any(self._busy(program, state)) and state.iteration < STEPS:
+        if any(self._busy(program, state)) and state.iteration < MAX_STEPS:
             return None
         return Claim("optimal")
 
@@ -323,7 +323,7 @@ class BothEnds(Stepped):
         """Which ends are not yet within that share of their distance."""
         cost, low, high = program.low.cost, state.low, state.high
         width = -(low.value + high.value) * cost
-        settled = low.missed <= MISSED and high.missed <= MISSED
+        settled = low.missed <= MAX_RESIDUAL and high.missed <= MAX_RESIDUAL
         enough = width if settled and width > 0.0 else 0.0
         return (
             not _is_done(program.low, low, self.share, enough),
@@ -341,7 +341,7 @@ def begun(program: KernelProgram, begin: Inside | None) -> KernelState:
 
 def is_stuck(state: KernelState) -> bool:
     """Whether nothing changes any more."""
-    return state.stuck or state.idle >= IDLE
+    return state.stuck or state.idle >= MAX_IDLE_STEPS
 
 
 def _is_done(program: KernelProgram, state: KernelState, share: float, width: float) -> bool:
@@ -352,4 +352,4 @@ def _is_done(program: KernelProgram, state: KernelState, share: float, width: fl
         return False
     size = abs(state.value) + float(np.linalg.norm(program.C)) * 1e-3
     enough = share * min(width / program.cost, size)
-    return state.apart <= max(enough, NOTHING * size)
+    return state.apart <= max(enough, MIN_RELATIVE_GAP * size)

@@ -1,9 +1,9 @@
 """Whether two solves are about the same data and ask the same: small marks of both.
 
-An array is known by its type, its shape and a hash of its bytes; of one larger than `MOST_BYTES`,
-by rows of that many bytes in total, evenly spaced, the first and the last among them. Probes that
-are not held are known by what they make of two fixed vectors, summed in groups of rows, to
-`LIKENESS`; rows in parts by all their bytes, which takes one pass.
+An array is known by its type, its shape and a hash of its bytes; of one larger than
+`MAX_HASHED_BYTES`, by rows of that many bytes in total, evenly spaced, the first and the last among
+them. Probes that are not held are known by what they make of two fixed vectors, summed in groups of
+rows, to `MAX_RELATIVE_DIFFERENCE`; rows in parts by all their bytes, which takes one pass.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from quadsense.measurements.stack import Stack
 from quadsense.measurements.views import beneath
 from quadsense.typing import is_number
 
-MOST_BYTES = 2**26
+MAX_HASHED_BYTES = 2**26
 """Bytes of an array that are hashed: a tenth of a second."""
 
-GROUPS = 8
+SUM_GROUPS = 8
 """Of the rows of probes that are not held, each with a sum of its own."""
 
-LIKENESS = 1e-6
+MAX_RELATIVE_DIFFERENCE = 1e-6
 """Part of its size by which such a sum may differ: threads change the order of sums within."""
 
 DATA = ("U", "b", "mix")
@@ -77,7 +77,7 @@ def held_otherwise(here: Marks, there: Marks) -> str | None:
 def _alike(one: Any, two: Any) -> bool:
     if isinstance(one, list) and isinstance(two, list) and one[0] == two[0]:
         a, b = np.array(one[1:]), np.array(two[1:])
-        return bool(np.all(np.abs(a - b) <= LIKENESS * float(np.max(np.abs(a)))))
+        return bool(np.all(np.abs(a - b) <= MAX_RELATIVE_DIFFERENCE * float(np.max(np.abs(a)))))
     return bool(one == two)
 
 
@@ -109,7 +109,7 @@ def _mark_of_rows(kind: Probes) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         image = to_numpy(kind.times(kind.own(rng.standard_normal((kind.n, 2)))))
         signed = rng.choice((-1.0, 1.0), size=(kind.m, 1)) * image
-        sums = np.array([np.sum(signed[group::GROUPS], axis=0) for group in range(GROUPS)])
+        sums = np.array([np.sum(signed[group::SUM_GROUPS], axis=0) for group in range(SUM_GROUPS)])
     both = np.nan_to_num(np.concatenate([np.real(sums).ravel(), np.imag(sums).ravel()]))
     return [f"{kind.storage} {kind.m} {kind.n} {kind.is_complex}", *both.tolist()]
 
@@ -168,7 +168,7 @@ def _mark_of_array(values: Any) -> str:
         values = to_numpy(values)
         if values.dtype.hasobject:
             return mark(values.tolist())
-    step = -(-values.nbytes // MOST_BYTES)
+    step = -(-values.nbytes // MAX_HASHED_BYTES)
     found = hashlib.blake2b(digest_size=16)
     for part in (values,) if step <= 1 else (values[::step], values[-1:]):
         found.update(np.ascontiguousarray(to_numpy(part)).reshape(-1).view(np.uint8).data)

@@ -24,13 +24,13 @@ from quadsense.run.recorder import Recorder
 from quadsense.system.watch import Interrupts, Stop, Watch
 from quadsense.vocabulary import Claim, Reason, Status, Why, because
 
-PROGRESS = 1e-3
+MIN_PROGRESS = 1e-3
 """A run is stalled when the max residual has not fallen by this share in `patience` strides."""
 
-CORRECTIONS = 6
+MAX_CORRECTIONS = 6
 """How often a fit that rounding spoilt is taken up again with a tighter goal."""
 
-NARROWINGS = 10
+MAX_NARROWINGS = 10
 """How often equalities are taken for narrower intervals: from a tenth of the other widths down to
 rounding it takes seven at most, unless A is 0 and rounding as well."""
 
@@ -316,7 +316,7 @@ class _Run:
             return
         excess = float((to_numpy(found.error) / to_numpy(self.problem.delta)).max())
         self.corrections += 1
-        if self.corrections > CORRECTIONS or excess >= 0.5:
+        if self.corrections > MAX_CORRECTIONS or excess >= 0.5:
             self.end(Status.STALLED, because("rounding", part=excess))
             return
         goal = min(0.9**self.corrections, 1.0 - 2.0 * excess)
@@ -350,7 +350,7 @@ class _Run:
         if strides >= 2**32:
             return because("still")
         name = self.method.name
-        return because("slow", share=PROGRESS, strides=strides, ratio=ratio, method=name)
+        return because("slow", share=MIN_PROGRESS, strides=strides, ratio=ratio, method=name)
 
     def _stride(self) -> None:
         """Advance one stride, record it and call the callback."""
@@ -366,7 +366,7 @@ class _Run:
         if state.max_ratio <= self.best.max_ratio:
             self._take(state)
         (self.mark,), self.quiet = looked(
-            (self.mark,), self.quiet, (state.max_ratio,), 1.0 - PROGRESS
+            (self.mark,), self.quiet, (state.max_ratio,), 1.0 - MIN_PROGRESS
         )
         if state.iteration == before and self.method.claim(self.program, state) is None:
             self.end(Status.STALLED, self._stalled())
@@ -437,7 +437,7 @@ def run(
     """
     outcome, near = _run(method, problem, certify, tolerance, limits, warm)
     undone = (Status.STALLED, Status.UNDECIDED)
-    for _ in range(NARROWINGS):
+    for _ in range(MAX_NARROWINGS):
         if not (near and outcome.status in undone):
             break  # else the fit that was found has no room for a step
         ends = problem.ends.narrowed(outcome.matrix.norm())

@@ -45,27 +45,27 @@ from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import FLOPS, Stop
 from quadsense.vocabulary import Reason, Status, because, to_reason
 
-CLOSED = 1.0 / (1.0 - GapOptions().gap)
+MAX_BOUND_RATIO = 1.0 / (1.0 - GapOptions().gap)
 """Ratio of two bounds on the smallest worst ratio that are within the gap."""
 
-MOST = 0.51
+MIN_NAMED_SHARE = 0.51
 """Share of a contradiction that is most of it: of two rows that carry half each, both are named."""
 
-MOST_SUSPECTS = 10
+MAX_SUSPECTS = 10
 """Rows named as carrying a contradiction, at most."""
 
 RANK_FLOPS = FLOPS
 """Predicted work up to which it is found out whether the readings determine A, unless the solve was
 predicted to take longer: about a second of one core."""
 
-OUTSIDE = 0.5
+MIN_OUTSIDE_SHARE = 0.5
 """Share of readings outside of intervals that were given with them, from which on both are unlikely
 to be in one unit."""
 
-MOST_KEPT = 2**16
+MAX_KEPT_READINGS = 2**16
 """Readings up to which what the facts are made of is kept until that is read."""
 
-SMALL_ORDER = 50
+MAX_ADVICE_ORDER = 50
 """Order up to which the smallest eigenvalue is looked at, for advice only."""
 
 DEFAULT_GAP = GapOptions().gap
@@ -73,7 +73,7 @@ DEFAULT_GAP = GapOptions().gap
 MAY_BE_OPTIMAL = (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.TIME_LIMIT)
 """How a run may end whose answer is optimal if the proved bounds are within the gap."""
 
-NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
+NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
 def to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Result:
@@ -176,14 +176,14 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
         matrix=matrix,
         residuals=like(residuals, data.b),
         max_ratio=float(ratios.max()),
-        violations=np.flatnonzero(values.over[:count]) if target else NOTHING,
+        violations=np.flatnonzero(values.over[:count]) if target else NO_ROWS,
         n_iter=outcome.n_iter,
         timings={},
         certificate=certificate,
         fit=cost,
     )
     result.__dict__["_settled"] = partial(_settled, partial(determined, most=math.inf))
-    if not at_hand or data.m > MOST_KEPT:
+    if not at_hand or data.m > MAX_KEPT_READINGS:
         with watch.heeded():
             # While the rows can be read, and instead of what it is made of.
             _ = result.facts, result.conflict
@@ -247,7 +247,10 @@ def _closed(
     where the bounds are within the gap already, and where nothing better was found.
     """
     data = request.data
-    if not data.from_bounds and certificate.upper_bound <= CLOSED * certificate.lower_bound:
+    if (
+        not data.from_bounds
+        and certificate.upper_bound <= MAX_BOUND_RATIO * certificate.lower_bound
+    ):
         return None
     from quadsense.stages.infeasible import smallest_miss
 
@@ -326,8 +329,8 @@ def _claimed(request: Request, answer: Answer, upper: float, held: bool) -> _Cla
     """
     data, outcome, claim = request.data, answer.outcome, answer.outcome.claim
     target = request.problem.target
-    contradictions = data.contradictions() if target else NOTHING
-    left = np.setdiff1d(contradictions, answer.set_aside) if contradictions.size else NOTHING
+    contradictions = data.contradictions() if target else NO_ROWS
+    left = np.setdiff1d(contradictions, answer.set_aside) if contradictions.size else NO_ROWS
     if outcome.status is Status.MET and not left.size:
         return _Claimed("met")
     if answer.hard:
@@ -486,22 +489,22 @@ def _conflict(data: Measurements, certificate: Certificate) -> Named:
         if found is None:
             return Named(shares)
         without = dispensable(data, certificate.psd, found.members)
-    few = found.members.size <= MOST_SUSPECTS
+    few = found.members.size <= MAX_SUSPECTS
     return Named(found.members if few else shares, found, without)
 
 
 def _heaviest(data: Measurements, certificate: Certificate) -> npt.NDArray[np.int64]:
     """Return the rows that carry most of a contradiction, the heaviest first."""
     if certificate.kind != "infeasible" or certificate.dual is None:
-        return NOTHING
+        return NO_ROWS
     contradictions = (data.only_hard() if certificate.hard else data).contradictions()
     if contradictions.size:
         return contradictions
     weight: Any = np.abs(np.atleast_2d(certificate.dual)) * to_numpy(data.tolerance)
     weight = (weight / weight.sum(axis=1, keepdims=True)).sum(axis=0)
     order = np.argsort(-weight, kind="stable")
-    enough = int(np.searchsorted(np.cumsum(weight[order]), MOST * weight.sum())) + 1
-    return order[: min(enough, MOST_SUSPECTS)]
+    enough = int(np.searchsorted(np.cumsum(weight[order]), MIN_NAMED_SHARE * weight.sum())) + 1
+    return order[: min(enough, MAX_SUSPECTS)]
 
 
 def _reason(
@@ -531,7 +534,7 @@ def _other_unit(data: Measurements) -> tuple[Advice, ...]:
     b, own = to_numpy(data.readings), slice(data.measured)
     lo, hi = data.ends.lo[own], data.ends.hi[own]
     outside = int(np.count_nonzero((b < lo) | (b > hi)))
-    if outside < max(2.0, OUTSIDE * b.size):
+    if outside < max(2.0, MIN_OUTSIDE_SHARE * b.size):
         return ()
     ends = np.concatenate([lo, hi])
     shares = bool(np.all((ends >= 0.0) & (ends <= 1.0) | ~np.isfinite(ends)))
@@ -541,7 +544,7 @@ def _other_unit(data: Measurements) -> tuple[Advice, ...]:
 
 def _advice(data: Measurements, matrix: SensedMatrix, status: Status) -> tuple[Advice, ...]:
     """Advice that costs next to nothing to give."""
-    if not status.success or data.n > SMALL_ORDER:
+    if not status.success or data.n > MAX_ADVICE_ORDER:
         return ()
     b = to_numpy(data.b)
     if b.min() < 0.0:

@@ -18,28 +18,28 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.result.facts import Determined
 from quadsense.system.watch import FLOPS, Stop, look
 
-SAME = 1e-7
+MIN_SINGULAR_VALUE = 1e-7
 """Singular values of a factor, in units of the largest, below which they are none."""
 
-MAX_ENTRIES = 4e7
+MAX_JACOBIAN_ENTRIES = 4e7
 """Entries of a Jacobian up to which it is formed: 320 MB."""
 
-FREE = 1e-13
+MAX_FREE_EIGENVALUE = 1e-13
 """Eigenvalue of J*J, in units of the largest, that counts as 0."""
 
-PRODUCTS = 300
+MAX_PRODUCTS = 300
 """Products with J*J that its smallest eigenvalue takes, where J is not formed."""
 
-CALL = 16
+TERMS_PER_ROW = 16
 """Terms of inner products that a row costs in addition, where its products are structured."""
 
-POWERS = 10
+POWER_STEPS = 10
 """Products after which the largest eigenvalue is known to a few percent."""
 
-NCV = 30
+LANCZOS_VECTORS = 30
 """Lanczos vectors that are held at once."""
 
-SETTLED = 0.1
+MAX_RELATIVE_RESIDUAL = 0.1
 """Relative residual of that eigenvalue up to which it is told from 0."""
 
 
@@ -194,7 +194,7 @@ def _near(
         return Determined(None, unknowns, False, rank_seconds=math.inf)
     rows = rows.on_numpy()
     Q, sizes, _ = np.linalg.svd(to_numpy(factor), full_matrices=False)
-    Q = np.ascontiguousarray(Q[:, sizes > SAME * float(np.max(sizes, initial=0.0))])
+    Q = np.ascontiguousarray(Q[:, sizes > MIN_SINGULAR_VALUE * float(np.max(sizes, initial=0.0))])
     if not rows.is_complex:
         Q = Q.real
     raw, r = rows.raw, Q.shape[1]
@@ -203,8 +203,8 @@ def _near(
     tangent = Tangent(rows, kept.astype(np.float64), Q, to_numpy(raw.times(Q)))
     p, directions = tangent.size, tangent.size - tangent.turns
     entries = float(raw.m) * p
-    dense = entries * p + p**3 / 3.0 if entries <= MAX_ENTRIES else math.inf
-    free = PRODUCTS * _product_flops(raw, r)
+    dense = entries * p + p**3 / 3.0 if entries <= MAX_JACOBIAN_ENTRIES else math.inf
+    free = MAX_PRODUCTS * _product_flops(raw, r)
     if min(dense, free) > most:
         return Determined(None, unknowns, False, directions, rank_seconds=min(dense, free) / FLOPS)
     look(min(dense, free))
@@ -219,7 +219,7 @@ def _near(
 def _product_flops(raw: Sensing, r: int) -> float:
     """Return about what a product with J*J takes, by the shape of the rows alone."""
     weight = 4.0 if raw.is_complex else 1.0
-    return 4.0 * weight * float(raw.m) * (raw.length + CALL) * r
+    return 4.0 * weight * float(raw.m) * (raw.length + TERMS_PER_ROW) * r
 
 
 def _formed_kernel(tangent: Tangent) -> int:
@@ -227,7 +227,11 @@ def _formed_kernel(tangent: Tangent) -> int:
     J = tangent.formed()
     M = np.asfortranarray(J.T @ J)
     largest = float(np.max(M.diagonal(), initial=0.0))
-    rank = int(dpstrf(M, tol=FREE * largest, lower=0, overwrite_a=1)[2]) if largest else 0
+    rank = (
+        int(dpstrf(M, tol=MAX_FREE_EIGENVALUE * largest, lower=0, overwrite_a=1)[2])
+        if largest
+        else 0
+    )
     return max(0, tangent.size - rank - tangent.turns)
 
 
@@ -240,7 +244,7 @@ def _kernel(tangent: Tangent) -> int | None:
     rng = np.random.default_rng(0)
     h = rng.standard_normal(size)
     largest = 0.0
-    for _ in range(POWERS):
+    for _ in range(POWER_STEPS):
         h /= np.linalg.norm(h)
         h = tangent.adjoint(tangent.forward(h))
         largest = float(np.linalg.norm(h))
@@ -258,15 +262,16 @@ def _kernel(tangent: Tangent) -> int | None:
     operator = sparse_linalg.LinearOperator((size, size), matvec=lifted, dtype=np.float64)
     try:
         values, vectors = sparse_linalg.eigsh(
-            operator, k=1, which="SA", ncv=min(size, NCV), maxiter=max(1, PRODUCTS // NCV),
-            tol=SETTLED * SETTLED, v0=rng.standard_normal(size),
+            operator, k=1, which="SA", ncv=min(size, LANCZOS_VECTORS),
+            maxiter=max(1, MAX_PRODUCTS // LANCZOS_VECTORS),
+            tol=MAX_RELATIVE_RESIDUAL * MAX_RELATIVE_RESIDUAL, v0=rng.standard_normal(size),
         )  # fmt: skip
     except sparse_linalg.ArpackNoConvergence as error:
         if not len(error.eigenvalues):
             return None
         values, vectors = error.eigenvalues, error.eigenvectors
     least, v = float(values[0]), vectors[:, 0]
-    if least <= FREE * largest:
+    if least <= MAX_FREE_EIGENVALUE * largest:
         return 1
     apart = float(np.linalg.norm(lifted(v) - least * v))
-    return 0 if apart <= SETTLED * least else None
+    return 0 if apart <= MAX_RELATIVE_RESIDUAL * least else None

@@ -28,7 +28,7 @@ from quadsense.query.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.query.request import start_value
 from quadsense.result.values import Comparison, Objective, allowed_size, is_admitted, make_objective
 from quadsense.stages.path import answer_question, run_plan
-from quadsense.stages.runs import ANY, NONE, Answer, Request, found_in, to_problem
+from quadsense.stages.runs import ANY_FIT, NO_ROWS, Answer, Request, found_in, to_problem
 from quadsense.system.watch import FLOPS, Stop
 from quadsense.vocabulary import Claim, Status
 
@@ -36,7 +36,7 @@ MAX_FLOPS = 5.0 * FLOPS
 """Predicted work up to which the gap is closed, unless the solve itself was predicted to take as
 much: about five seconds of one core."""
 
-GAP = 0.25 * GapOptions().gap
+QUESTION_GAP = 0.25 * GapOptions().gap
 """Relative gap of the question: what rounding costs comes on top."""
 
 STARTS = (None, 10.0, 0.3, 3.0)
@@ -83,18 +83,18 @@ def refuted(request: Request, answer: Answer) -> Answer:
         outcome = changed(
             answer.outcome, status=Status.INFEASIBLE, claim=Claim("infeasible", dual=y)
         )
-        return changed(answer, outcome=outcome, preference=ANY, asked=False, hard=True)
+        return changed(answer, outcome=outcome, preference=ANY_FIT, asked=False, hard=True)
     plan = make_plan(shape_of(hard, psd=request.positive, rank=None, target=True), "auto")
     alone = to_problem(hard, plan, target=True, positive=request.positive, seed=problem.seed)
     asked = changed(
         request, data=hard, plan=plan, problem=alone, allowed=0, warm=COLD, options={},
-        preferences=(ANY,),
+        preferences=(ANY_FIT,),
     )  # fmt: skip
     found = run_plan(asked)
     if found.outcome.status is not Status.INFEASIBLE:
         return answer
     outcome = changed(found.outcome, found=found_in(found.matrix, problem))
-    return changed(found, outcome=outcome, preference=ANY, asked=False, hard=True)
+    return changed(found, outcome=outcome, preference=ANY_FIT, asked=False, hard=True)
 
 
 # --- the smallest miss -------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def smallest_miss(request: Request) -> Smallest | None:
     with suppress(Stop, MemoryError), LENIENT():
         for factor in starts:
             start = None if factor is None else factor * size * eye
-            solution = solve_question(data.unit_rows, question, start=start, gap=GAP)
+            solution = solve_question(data.unit_rows, question, start=start, gap=QUESTION_GAP)
             # In questions y > 0 leans on the upper end, as in proofs about the cone, but not else.
             dual = user_dual(data, solution.y if psd else -solution.y)
             proof = check_infeasible(data, dual, psd)
@@ -221,7 +221,7 @@ def least_squares_fit(request: Request) -> LeastSquaresFit | None:
                 values.reads,
                 values.error,
                 None if dual is None else user_dual(plain, dual),
-                fits=is_admitted(preference, values.met, NONE, data.measured),
+                fits=is_admitted(preference, values.met, NO_ROWS, data.measured),
                 gap=GapOptions().gap,
             )
         good = cost is not None and (cost.closed or answer.outcome.status is Status.LOCAL)

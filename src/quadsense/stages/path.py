@@ -46,7 +46,7 @@ from quadsense.run.journal import to_journal
 from quadsense.run.loop import Outcome
 from quadsense.stages.answer import to_result
 from quadsense.stages.runs import (
-    NONE,
+    NO_ROWS,
     Answer,
     Request,
     asking_for,
@@ -63,18 +63,18 @@ from quadsense.system.watch import Interrupted, Stop, Watch
 from quadsense.typing import to_list
 from quadsense.vocabulary import Claim, Status
 
-UNDONE = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
+UNDONE_STATUSES = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
 """How runs end that found no A as it was asked for."""
 
-MISSES_NOTHING = 1e-3
+MAX_SLACK_MISS = 1e-3
 """Misses under slack, in units of the tolerance, at which a fit without any is sought."""
 
-SETTLED = (
+SETTLED_STATUSES = (
     Status.MET, Status.OPTIMAL, Status.LOCAL, Status.INTERRUPTED, Status.TIME_LIMIT, Status.MAX_ITER
 )  # fmt: skip
 """How a run ends that nothing should follow."""
 
-KNOWN_GAP = 1e-6
+MAX_KNOWN_GAP = 1e-6
 """Relative gap of the bounds at which a start is taken for the answer: methods come as close."""
 
 
@@ -137,7 +137,7 @@ def answered(query: Query, clock: Callable[[], float] | None = None) -> Result:
         )
         answer = run_plan(request)
         # A row of zeros is no row to a method, but a contradiction all the same.
-        unmet = answer.outcome.status in UNDONE or data.contradictions().size
+        unmet = answer.outcome.status in UNDONE_STATUSES or data.contradictions().size
         lost = unmet or answer.outcome.status is Status.LOCAL
         if lost and data.hard.any() and not (problem.target and query.slack is None):
             from quadsense.stages.infeasible import refuted  # rarely needed, slow to import
@@ -218,7 +218,7 @@ def _preferred(request: Request, preference: Preference, methods: tuple[str, ...
         found = found_in(matrix, request.problem)
         met = Comparison(data, found, size=allowed_size(data, matrix)).met[loose].all()
         if met or (answer.outcome.status is not Status.MET and not far.any()):
-            return changed(answer, outcome=changed(answer.outcome, found=found), set_aside=NONE)
+            return changed(answer, outcome=changed(answer.outcome, found=found), set_aside=NO_ROWS)
     return in_turn(request, methods)
 
 
@@ -226,7 +226,7 @@ def _rows_of_no_weight(data: Measurements, preference: Preference) -> npt.NDArra
     """Return the rows that the user keeps out of the sum of squares, and that have a band."""
     weights, ends = preference.weights, data.ends
     if weights is None or TERMS[preference.name] != "squares" or not preference.target:
-        return NONE
+        return NO_ROWS
     assert ends is not None
     band = ends.sides.any(axis=0) & ~ends.exact
     return np.flatnonzero((weights == 0.0) & band[: data.measured])
@@ -264,9 +264,9 @@ def _proved(
     with suppress(Stop), watch.part("proofs"), watch.heeded():
         found = found_in(matrix, problem)
         values = Comparison(data, found, size=allowed_size(data, matrix))
-        if not is_admitted(preference, values.met, NONE, data.measured):
+        if not is_admitted(preference, values.met, NO_ROWS, data.measured):
             return None
-        gap = min(KNOWN_GAP, float(request.options.get("gap", KNOWN_GAP)))
+        gap = min(MAX_KNOWN_GAP, float(request.options.get("gap", MAX_KNOWN_GAP)))
         y = user_dual(data, dual)
         claim = make_objective(
             data, preference, matrix, values.reads, values.error, y, fits=True, gap=gap
@@ -281,7 +281,7 @@ def _proved(
             warm=Warm(matrix, request.warm.factor, dual), dual=dual,
         )  # fmt: skip
         name = request.plan.methods[0]
-        return Answer(outcome, matrix, name, "", NONE, preference=preference, asked=True)
+        return Answer(outcome, matrix, name, "", NO_ROWS, preference=preference, asked=True)
     return None
 
 
@@ -292,7 +292,7 @@ def _is_settled(answer: Answer) -> bool:
     """
     status, preference = answer.outcome.status, answer.preference
     undone = preference.refutes or preference.slack
-    return status in SETTLED and not (status is Status.OPTIMAL and undone)
+    return status in SETTLED_STATUSES and not (status is Status.OPTIMAL and undone)
 
 
 def _refuted(request: Request, answer: Answer) -> Answer | None:
@@ -323,7 +323,7 @@ def _fit_instead(request: Request, others: tuple[str, ...], answer: Answer) -> A
         return answer
     ends = request.data.unit_ends
     misses = np.abs(ends.crossing(to_numpy(outcome.found.z)))
-    if float(np.max(misses / ends.unit)) > MISSES_NOTHING:
+    if float(np.max(misses / ends.unit)) > MAX_SLACK_MISS:
         return answer
     found = _by_any_fit(changed(request, warm=outcome.warm), others)
     if found.outcome.status is not Status.MET:

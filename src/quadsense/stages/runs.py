@@ -29,37 +29,37 @@ from quadsense.run.loop import Limits, Outcome, reference, run
 from quadsense.system.watch import FLOPS, Stop, Watch
 from quadsense.vocabulary import Status
 
-NONE = np.empty(0, dtype=np.int64)
+NO_ROWS = np.empty(0, dtype=np.int64)
 
-ANY = Preference("any")
+ANY_FIT = Preference("any")
 """Whichever fit comes first."""
 
-FEW_RESTARTS = 5
+MAX_RESTARTS_EACH = 5
 """Starts of `low_rank` for each choice of what to set aside."""
 
-LARGEST_SQUARED = 1e75
+MAX_SQUARED_READING = 1e75
 """Readings of unit rows up to which fourth powers stay within float64's range; below its inverse,
 their inverses."""
 
-LARGEST_RATIO = 1e30
+MAX_READING_RATIO = 1e30
 """Readings in tolerances up to which all that is computed from them does, and which float64 can
 hope to tell apart."""
 
-LARGEST_ENTRY = 1e220
+MAX_ENTRY = 1e220
 """Bound on entries of A below which they, over squared norms of rows too, stay finite."""
 
 PROOF_PRODUCTS = 10.0
 """Multiplications per row and entry of A that a dual vector and the proof of its bound on the
 objective take (the proof alone took 4 at n = 300, m = 15,000)."""
 
-PROOF_SHARE = 0.25
+MAX_PROOF_SHARE = 0.25
 """Share of a time limit that is left for it, at most."""
 
 PROOF_SECONDS_PER_ROW = 1e-6
 """Seconds per row that their sums take, each entry with its rounding error (the proof alone took .4
 to .7 s at n = 3, m = 10^6)."""
 
-FORGOTTEN = 1e30
+SET_ASIDE_TOLERANCE = 1e30
 """Tolerance, in units of the largest reading, of a measurement that is set aside."""
 
 
@@ -99,7 +99,7 @@ class Answer:
     lemma: str
     set_aside: npt.NDArray[np.int64]
     proofs: npt.NDArray[np.float64] | None = None
-    preference: Preference = ANY
+    preference: Preference = ANY_FIT
     asked: bool = False
     hard: bool = False
 
@@ -142,7 +142,7 @@ def to_problem(
     )
 
 
-def in_turn(request: Request, methods: tuple[str, ...], set_aside: Any = NONE) -> Answer:
+def in_turn(request: Request, methods: tuple[str, ...], set_aside: Any = NO_ROWS) -> Answer:
     """Run the methods in turn, each from what the one before has found.
 
     A fit that is not what the question asks for is kept where the others find nothing better.
@@ -170,7 +170,7 @@ def is_lost(answer: Answer) -> bool:
 
 
 def run_method(
-    request: Request, name: str, set_aside: Any = NONE, warm: Warm = COLD, followed: bool = False
+    request: Request, name: str, set_aside: Any = NO_ROWS, warm: Warm = COLD, followed: bool = False
 ) -> Answer:
     """Run one method on the request's problem.
 
@@ -199,7 +199,7 @@ def run_method(
         problem = _without(request, problem, name, set_aside)
     if request.allowed and getattr(problem.options, "max_restarts", 0) is None:
         # Where the data may be wrong, another choice of rows helps more than another start.
-        problem = changed(problem, options=replace(problem.options, max_restarts=FEW_RESTARTS))
+        problem = changed(problem, options=replace(problem.options, max_restarts=MAX_RESTARTS_EACH))
     solver = _solver(name, problem)
     tolerance = to_numpy(request.data.tolerance)
     watch = request.limits.watch
@@ -248,7 +248,7 @@ def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> tupl
     seconds, proofs = products * entries * rows.n / FLOPS, 0.0
     if limit is not None and (problem.question is not None or not problem.target):
         proofs = PROOF_PRODUCTS * entries * rows.n / FLOPS + PROOF_SECONDS_PER_ROW * rows.m
-        proofs = min(proofs, PROOF_SHARE * limit)
+        proofs = min(proofs, MAX_PROOF_SHARE * limit)
     return seconds, proofs
 
 
@@ -259,9 +259,9 @@ def _is_finite(matrix: SensedMatrix) -> bool:
         if isinstance(form, MeasuredForm):
             size = abs(form.tau) + float(np.sum(np.abs(to_numpy(form.c))))
             base = 0.0 if form.base is None else float(np.max(np.abs(to_numpy(form.base))))
-            return size + base < LARGEST_ENTRY
+            return size + base < MAX_ENTRY
         if isinstance(form, FactorForm):
-            return form.mass < LARGEST_ENTRY
+            return form.mass < MAX_ENTRY
         return bool(np.isfinite(np.asarray(matrix)).all())
 
 
@@ -280,7 +280,9 @@ def _at_any_scale(problem: Problem) -> Any:
     """
     largest = float((np.abs(to_numpy(problem.b)) + to_numpy(problem.delta)).max())
     ratio = largest / float(to_numpy(problem.delta).min())
-    extreme = ratio > LARGEST_RATIO or not 1.0 / LARGEST_SQUARED < largest < LARGEST_SQUARED
+    extreme = (
+        ratio > MAX_READING_RATIO or not 1.0 / MAX_SQUARED_READING < largest < MAX_SQUARED_READING
+    )
     return np.errstate(over="ignore", invalid="ignore") if extreme else nullcontext()
 
 
@@ -294,7 +296,7 @@ def _without(request: Request, problem: Problem, name: str, rows: Any) -> Proble
     # It knows readings and tolerances only: these are so wide that they weigh nothing, and such as
     # lean nowhere when the start is made of them.
     b, delta = to_numpy(problem.b).copy(), to_numpy(problem.delta).copy()
-    delta[rows] = FORGOTTEN * float(np.max(np.abs(b) + delta))
+    delta[rows] = SET_ASIDE_TOLERANCE * float(np.max(np.abs(b) + delta))
     b[rows] = float(np.mean(np.delete(b, rows))) if len(rows) < len(b) else 0.0
     return changed(problem, b=own(problem, b), delta=own(problem, delta), sides=None)
 
@@ -333,7 +335,7 @@ def found_in(matrix: SensedMatrix, problem: Problem) -> Enclosure:
     return enclosure(matrix, problem.rows, reference(problem))
 
 
-def asking_for(request: Request, preference: Preference, set_aside: Any = NONE) -> Problem:
+def asking_for(request: Request, preference: Preference, set_aside: Any = NO_ROWS) -> Problem:
     """The problem with its question, on the unit rows."""
     data = request.data
     if set_aside.size:

@@ -35,30 +35,30 @@ from quadsense.vocabulary import Reason, Status, because
 
 Indices = npt.NDArray[np.int64]
 
-ROBUST_STEPS = 60
+MAX_ROBUST_STEPS = 60
 """Reweighted least-squares steps of the robust fit; it settles in ten to thirty."""
 
-TRIMS = 8
+MAX_TRIMS = 8
 """Fits in a row, each without what the one before missed most."""
 
-MOST_PROOFS = 100
+MAX_PROOFS = 100
 """Proofs after which to give up; a dozen decide most small problems."""
 
-IDLE_PROOFS = 12
+MAX_IDLE_PROOFS = 12
 """Proofs in a row that leave the smallest hitting set as small, after which to give up where there
-are more than `FEW_CHOICES` of what to set aside."""
+are more than `MAX_CHOICES_EXHAUSTED` of what to set aside."""
 
-FEW_CHOICES = 1000
+MAX_CHOICES_EXHAUSTED = 1000
 """Choices of what to set aside up to which proofs go on however little they add."""
 
-ALL_CHOICES = 200
+MAX_CHOICES_TRIED = 200
 """Choices of which every one is tried, as a last resort."""
 
-PROVED_FIRST = 100
+MAX_ORDER_PROVED_FIRST = 100
 """Largest order at which a fit of low rank is looked for only where none of any rank is ruled out:
 the proof is the quicker of the two, and a descent that finds nothing takes longest."""
 
-RESTARTS = 12
+MAX_RESTARTS = 12
 """Robust fits from random weights: they find what the one from even weights misses."""
 
 REWEIGHTINGS = 4
@@ -67,7 +67,7 @@ REWEIGHTINGS = 4
 SMALLEST_MISS = 0.1
 """Misses far below this share of the tolerance are weighed alike."""
 
-MOST_SLACK_ROWS = 3000
+MAX_SLACK_ROWS = 3000
 """Rows up to which such fits are quick enough."""
 
 ENDS = {
@@ -158,7 +158,7 @@ class _ViolationSearch:
         if rows.tobytes() in self.tried:
             return None
         self.tried.add(rows.tobytes())
-        first = self.low and self.request.data.n <= PROVED_FIRST
+        first = self.low and self.request.data.n <= MAX_ORDER_PROVED_FIRST
         if first:
             wide = self._run(self.prover, rows)
             if not self.over:
@@ -248,7 +248,7 @@ def _looked_for(search: _ViolationSearch) -> bool:
         if search.over:
             break
         fit = search.try_without(rows)
-        for _ in range(TRIMS):
+        for _ in range(MAX_TRIMS):
             if search.over or fit is None:
                 break
             fit = search.try_without(search.ranked(fit)[: search.allowed])
@@ -264,7 +264,7 @@ def _one_by_one(search: _ViolationSearch) -> None:
     """Try every choice, where proofs failed and there are few."""
     m, k = search.request.data.measured, search.allowed
     quick = METHODS.traits(search.method).proves  # else it ends only when it has tried enough
-    most = ALL_CHOICES if quick else ALL_CHOICES // 10
+    most = MAX_CHOICES_TRIED if quick else MAX_CHOICES_TRIED // 10
     if math.comb(m, k) > most:
         return
     for rows in itertools.combinations(range(m), k):
@@ -297,12 +297,12 @@ def _slack_sets(search: _ViolationSearch) -> Iterator[Indices]:
     """
     request = search.request
     data, count = request.data, request.data.measured
-    few = math.comb(count, search.allowed) <= FEW_CHOICES  # which proofs settle sooner
-    if few or request.shape.m > MOST_SLACK_ROWS or "conic" in request.refused or search.low:
+    few = math.comb(count, search.allowed) <= MAX_CHOICES_EXHAUSTED  # which proofs settle sooner
+    if few or request.shape.m > MAX_SLACK_ROWS or "conic" in request.refused or search.low:
         return
     units = to_numpy(data.tolerance)[:count]
     rng = np.random.default_rng(1)
-    for restart in range(1 + RESTARTS):
+    for restart in range(1 + MAX_RESTARTS):
         weights = 1.0 / units
         if restart:
             weights = weights * rng.exponential(size=count)
@@ -323,7 +323,7 @@ def _robust_sets(search: _ViolationSearch) -> Iterator[Indices]:
     sharper = _robust(search, program, again, 2.0)
     yield from _suspects(search, program, (sharper, convex))
     rng = np.random.default_rng(0)
-    for _ in range(RESTARTS):
+    for _ in range(MAX_RESTARTS):
         if search.over:
             return
         begun = outliers.start(program, rng.exponential(size=program.b.size))
@@ -357,7 +357,7 @@ def _in_tolerances(problem: Problem) -> Problem:
 def _robust(
     search: _ViolationSearch, program: MinimaxProgram, state: outliers.RobustState, power: float
 ) -> outliers.RobustState:
-    for _ in range(ROBUST_STEPS):
+    for _ in range(MAX_ROBUST_STEPS):
         if state.settled or search.over:
             break
         state = outliers.advance(program, state, 1, power)
@@ -373,9 +373,9 @@ def _by_proofs(search: _ViolationSearch) -> bool:
         proof[row] = 1.0
         search.proofs.append(proof)
     measured = request.data.measured
-    few = math.comb(measured, search.allowed) <= FEW_CHOICES
+    few = math.comb(measured, search.allowed) <= MAX_CHOICES_EXHAUSTED
     largest, idle = 0, 0
-    while len(search.proofs) < MOST_PROOFS:
+    while len(search.proofs) < MAX_PROOFS:
         supports = [proof[:measured] != 0.0 for proof in search.proofs]
         if cannot_be_hit(supports):
             return True
@@ -386,7 +386,7 @@ def _by_proofs(search: _ViolationSearch) -> bool:
             return True
         idle = 0 if hitting.size > largest else idle + 1
         largest = max(largest, hitting.size)
-        if idle > IDLE_PROOFS and not few:
+        if idle > MAX_IDLE_PROOFS and not few:
             return False
         # What else is missed most may go too: a proof without it says all the more.
         order = search.ranked(search.best.answer)
