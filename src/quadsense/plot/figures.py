@@ -29,7 +29,7 @@ MAX_DECIMALS = 5
 """Decimals of numbers at ticks without a power of ten."""
 
 
-class Values(NamedTuple):
+class PointerValues(NamedTuple):
     """What a page's script shows where the pointer is.
 
     Attributes
@@ -44,10 +44,10 @@ class Values(NamedTuple):
     attributes: dict[str, object]
 
 
-def said_of_points(artist: Any, say: str, values: Sequence[Sequence[str]]) -> Values:
+def said_of_points(artist: Any, say: str, values: Sequence[Sequence[str]]) -> PointerValues:
     """Return what is shown at points: the texts of each fill in ``"row {0}: {1}"``."""
     told = ";".join("|".join(each) for each in values)
-    return Values(artist, {"data_say": say, "data_values": told})
+    return PointerValues(artist, {"data_say": say, "data_values": told})
 
 
 @lru_cache(maxsize=1)

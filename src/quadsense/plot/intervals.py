@@ -11,7 +11,7 @@ from quadsense.plot.figures import (
     BLUE,
     INK,
     RED,
-    Values,
+    PointerValues,
     canvas,
     head,
     legend,
@@ -77,7 +77,9 @@ def intervals(
     return figure
 
 
-def draw_ranges(axes: Any, intervals: list[Interval], values: list[float | None]) -> list[Values]:
+def draw_ranges(
+    axes: Any, intervals: list[Interval], values: list[float | None]
+) -> list[PointerValues]:
     """Draw ranges below each other, each at the height of its index.
 
     Parameters
@@ -113,7 +115,7 @@ def draw_ranges(axes: Any, intervals: list[Interval], values: list[float | None]
     return told
 
 
-def draw_range(axes: Any, interval: Interval, value: float | None) -> list[Values]:
+def draw_range(axes: Any, interval: Interval, value: float | None) -> list[PointerValues]:
     """Draw one range on an axis of its own, with its numbers."""
     told = draw_ranges(axes, [interval], [value])
     plain_numbers(axes.xaxis)

@@ -13,7 +13,7 @@ from quadsense.plot.figures import (
     GREY,
     INK,
     RED,
-    Values,
+    PointerValues,
     color_bar,
     legend,
     new_figure,
@@ -93,7 +93,7 @@ def matrix(A: Any, *, part: str = "auto", title: str | None = None) -> Any:
     return figure
 
 
-def draw_entries(axes: Any, patch: Patch, part: str, label: str = "") -> list[Values]:
+def draw_entries(axes: Any, patch: Patch, part: str, label: str = "") -> list[PointerValues]:
     """Draw entries as colors: red is positive, blue negative, 0 is the color of the paper.
 
     Real and imaginary parts of a matrix have one scale, that of the largest entry of either.
@@ -108,7 +108,7 @@ def draw_entries(axes: Any, patch: Patch, part: str, label: str = "") -> list[Va
 
     Returns
     -------
-    list of Values
+    list of PointerValues
         The entries, of a matrix that is not too large.
     """
     values = PARTS[part][1](patch.values)
@@ -135,10 +135,10 @@ def draw_entries(axes: Any, patch: Patch, part: str, label: str = "") -> list[Va
         "data_mirror": -1 if part == "imag" else 1, "data_name": name,
         "data_cells": " ".join(map(str, lower.tolist())),
     }  # fmt: skip
-    return [Values(image, told)]
+    return [PointerValues(image, told)]
 
 
-def draw_spectrum(axes: Any, spectrum: SpectrumPicture) -> list[Values]:
+def draw_spectrum(axes: Any, spectrum: SpectrumPicture) -> list[PointerValues]:
     """Draw eigenvalues in order, by decades where they differ much.
 
     By decades, those that are 0 to rounding are left out.

@@ -17,7 +17,7 @@ from quadsense.plot.figures import (
     INK,
     PAPER,
     RED,
-    Values,
+    PointerValues,
     canvas,
     color_bar,
     head,
@@ -105,7 +105,9 @@ def residuals(result: Result, *, title: str | None = None, ax: Any = None) -> An
     return figure
 
 
-def draw_residuals(figure: Any, found: ReadingsPicture, proved: float) -> tuple[Any, list[Values]]:
+def draw_residuals(
+    figure: Any, found: ReadingsPicture, proved: float
+) -> tuple[Any, list[PointerValues]]:
     """Draw the rows, with a histogram where there are many, on an empty figure.
 
     Parameters
@@ -119,7 +121,7 @@ def draw_residuals(figure: Any, found: ReadingsPicture, proved: float) -> tuple[
     -------
     axes : matplotlib.axes.Axes
         Those of the rows.
-    values : list of Values
+    values : list of PointerValues
         Of the points.
     """
     if found.size < MIN_HISTOGRAM_ROWS:
@@ -161,7 +163,9 @@ def worst_words(found: ReadingsPicture) -> str:
     return f"row {worst:,}: {words}"
 
 
-def _draw_rows(axes: Any, room: list[Any], found: ReadingsPicture, proved: float) -> list[Values]:
+def _draw_rows(
+    axes: Any, room: list[Any], found: ReadingsPicture, proved: float
+) -> list[PointerValues]:
     """Draw each row at its residual; `room` are the axes that make room for a color bar."""
     tidy(axes)
     if found.target:
@@ -198,7 +202,7 @@ def _draw_rows(axes: Any, room: list[Any], found: ReadingsPicture, proved: float
 
 def _draw_points(
     axes: Any, found: ReadingsPicture, rows: Any, color: str, label: str
-) -> list[Values]:
+) -> list[PointerValues]:
     """Draw some rows as points."""
     if not rows.size:
         return []
@@ -366,7 +370,7 @@ def has_progress(result: Result) -> bool:
     return bool(np.any(np.isfinite(values) & (values > 0.0)))
 
 
-def draw_progress(axes: Any, result: Result) -> list[Values]:
+def draw_progress(axes: Any, result: Result) -> list[PointerValues]:
     """Draw the worst residual over the iterations."""
     values, steps = progress_of(result), _steps(result)
     least = result.verdict.asked == "least"

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from quadsense.plot.figures import BLUE, GREY, INK, PAPER, RED, Values, new_figure, tidy
+from quadsense.plot.figures import BLUE, GREY, INK, PAPER, RED, PointerValues, new_figure, tidy
 from quadsense.plot.intervals import DIGITS, draw_range
 from quadsense.plot.matrices import draw_entries, draw_spectrum, spectrum_note
 from quadsense.plot.pictures import ReadingsPicture, patch_of, spectrum_of
@@ -94,7 +94,7 @@ def interval_figure(name: str, interval: Interval, value: float | None) -> Marku
     """Draw a certified range with its numbers, on an axis of its own."""
     words = f"{name}: {number(interval.lower, DIGITS)} to {number(interval.upper, DIGITS)}."
 
-    def draw(figure: Any) -> list[Values]:
+    def draw(figure: Any) -> list[PointerValues]:
         return draw_range(figure.subplots(), interval, value)
 
     return drawing("Certified interval", words, draw, RANGE_HEIGHT)
@@ -110,7 +110,7 @@ def _residuals(result: Result, readings: ReadingsPicture) -> Figure:
     words += f", {over:,} over the tolerance" if readings.target else ""
     words += f"; the worst is {worst_words(readings)}."
 
-    def draw(figure: Any) -> list[Values]:
+    def draw(figure: Any) -> list[PointerValues]:
         return draw_residuals(figure, readings, proved_of(result))[1]
 
     note = "; ".join(residual_notes(readings))
@@ -128,7 +128,7 @@ def _matrix(result: Result) -> Iterator[Figure]:
         values = patch.values.imag if part == "imag" else patch.values.real
         largest = f"up to {number(float(np.max(np.abs(values), initial=0.0)), 3)}"
 
-        def draw(figure: Any, part: str = part) -> list[Values]:
+        def draw(figure: Any, part: str = part) -> list[PointerValues]:
             return draw_entries(figure.subplots(), patch, part, "entry of A")
 
         yield title, f"{order}; {largest}", drawing(title, f"{order}; {largest}.", draw)
@@ -141,10 +141,10 @@ def _matrix(result: Result) -> Iterator[Figure]:
         yield title, note, _draw(title, words, lambda axes: draw_spectrum(axes, spectrum))
 
 
-def _draw(title: str, words: str, draw: Callable[[Any], list[Values]]) -> Markup:
+def _draw(title: str, words: str, draw: Callable[[Any], list[PointerValues]]) -> Markup:
     """Draw on axes with faint lines."""
 
-    def on_figure(figure: Any) -> list[Values]:
+    def on_figure(figure: Any) -> list[PointerValues]:
         axes = figure.subplots()
         tidy(axes)
         return draw(axes)
@@ -156,7 +156,7 @@ def _draw(title: str, words: str, draw: Callable[[Any], list[Values]]) -> Markup
 
 
 def drawing(
-    title: str, words: str, draw: Callable[[Any], list[Values]], height: float = HEIGHT
+    title: str, words: str, draw: Callable[[Any], list[PointerValues]], height: float = HEIGHT
 ) -> Markup:
     """Return a figure as an SVG element that says what it shows.
 
@@ -201,7 +201,7 @@ def _own_settings() -> Iterator[None]:
         yield
 
 
-def _attributes(figure: Any, told: Values) -> dict[str, str]:
+def _attributes(figure: Any, told: PointerValues) -> dict[str, str]:
     """Return what the script reads, with the place of the axes where that is a matrix."""
     found = {name.replace("_", "-"): str(value) for name, value in told.attributes.items()}
     if "data-cells" in found:
