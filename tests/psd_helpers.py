@@ -5,7 +5,7 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 
-from quadsense.methods.psd.maps import Array, Real
+from quadsense.core.intervals import Array, Real
 
 
 def rows(rng: np.random.Generator, m: int, n: int, kind: str) -> Array:

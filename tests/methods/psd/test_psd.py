@@ -12,6 +12,7 @@ from psd_helpers import rows, smallest_worst_miss, unknown
 from scipy.optimize import check_grad
 
 import quadsense
+from quadsense.core.intervals import Array, Intervals
 from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
@@ -19,12 +20,7 @@ from quadsense.methods.conic.coordinates import ScaledCoordinates
 from quadsense.methods.conic.system import KernelSystem
 from quadsense.methods.psd import nearest, phases, projected
 from quadsense.methods.psd import traits as psd_traits
-from quadsense.methods.psd.maps import (
-    Array,
-    Intervals,
-    forward,
-    forward_error,
-)
+from quadsense.methods.psd.maps import forward, forward_error
 from quadsense.methods.psd.phases import SearchVerdict
 from quadsense.methods.psd.program import prepare
 from quadsense.proofs.positive import (

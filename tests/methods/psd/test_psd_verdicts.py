@@ -7,9 +7,9 @@ import pytest
 from helpers import sampled
 from psd_helpers import rows, smallest_worst_miss
 
+from quadsense.core.intervals import Array, Intervals, Real
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd import phases
-from quadsense.methods.psd.maps import Array, Intervals, Real
 from quadsense.methods.psd.phases import SearchVerdict
 from quadsense.methods.psd.program import prepare
 from quadsense.proofs.positive import certify

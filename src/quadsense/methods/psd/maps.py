@@ -11,10 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-from quadsense.core.intervals import EPS as EPS
-from quadsense.core.intervals import Array as Array
-from quadsense.core.intervals import Intervals as Intervals
-from quadsense.core.intervals import Real as Real
+from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import algebra, scalar
 from quadsense.device.algebra import or_there
 from quadsense.measurements.sensing import Sensing

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
+from quadsense.core.intervals import Array, Intervals, Real
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
@@ -19,7 +20,7 @@ from quadsense.methods.base import COLD, Method, Problem, Warm
 from quadsense.methods.conic.method import Conic, ConicProgram, ConicState
 from quadsense.methods.minimax.program import AskedRows, asked
 from quadsense.methods.psd import phases
-from quadsense.methods.psd.maps import Array, Intervals, Real, forward, forward_error, positive_part
+from quadsense.methods.psd.maps import forward, forward_error, positive_part
 from quadsense.methods.psd.program import ConeProgram, prepare
 from quadsense.methods.psd.traits import PsdTraits, interior_fits
 from quadsense.methods.steps import Stepped, nothing, own, start_matrix

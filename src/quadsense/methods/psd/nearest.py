@@ -21,19 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from quadsense.core.intervals import Array, Intervals, Real
 from quadsense.core.lbfgs import Memory, direction, remember, scaled
 from quadsense.device import numbers, scalar, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg import residuals
 from quadsense.methods.cg.system import CGSystem
-from quadsense.methods.psd.maps import (
-    Array,
-    Intervals,
-    Real,
-    cholesky,
-    forward,
-    positive_part,
-)
+from quadsense.methods.psd.maps import cholesky, forward, positive_part
 from quadsense.methods.psd.traits import kept_pairs
 
 MIN_CURVATURE = 1e-12  # least curvature of a pair, in units of its norms

@@ -25,11 +25,12 @@ from enum import StrEnum
 import numpy as np
 
 from quadsense.arrays import to_numpy
+from quadsense.core.intervals import Array, Intervals, Real
 from quadsense.methods.conic import finish, steps
 from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.conic.solve import MAX_STEPS
 from quadsense.methods.psd import nearest, projected
-from quadsense.methods.psd.maps import Array, Intervals, Real, forward, forward_error, positive_part
+from quadsense.methods.psd.maps import forward, forward_error, positive_part
 from quadsense.methods.psd.program import ConeProgram
 from quadsense.methods.psd.traits import interior_fits, newton_flops
 from quadsense.methods.steps import LENIENT

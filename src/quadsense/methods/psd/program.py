@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadsense.core.basis import basis_of_span
+from quadsense.core.intervals import EPS, Array, Intervals
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.system import CGSystem
 from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.conic.program import prepare as prepare_kernel
-from quadsense.methods.psd.maps import EPS, Array, Intervals, forward_error
+from quadsense.methods.psd.maps import forward_error
 from quadsense.methods.psd.nearest import symmetric_system
 from quadsense.methods.steps import LENIENT
 from quadsense.proofs.positive import lift_floor

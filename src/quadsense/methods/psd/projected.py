@@ -26,9 +26,10 @@ from typing import Any
 
 import numpy as np
 
+from quadsense.core.intervals import Array, Intervals, Real
 from quadsense.device import numbers, scalar
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.psd.maps import Array, Intervals, Real, forward
+from quadsense.methods.psd.maps import forward
 from quadsense.system.watch import look
 
 MAX_STIFFENINGS = 100  # raises of the stiffness after which only rounding is left to fight
