@@ -1,4 +1,4 @@
-"""A method in one file, as CONTRIBUTING tells it: cyclic projections."""
+"""A method in one file, as docs/extending.md tells it: cyclic projections."""
 
 from __future__ import annotations
 
