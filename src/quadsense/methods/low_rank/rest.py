@@ -315,10 +315,10 @@ def _with_idle_rows_dropped(
     loss: FactorPoint,
     held: HeldReadings | None,
 ) -> tuple[FactorPoint, FactorPoint, bool]:
-    """Return what `after_walk` does, rows of Y that keep it from rest dropped one by one."""
+    """Return what `after_walk` does, rows of Y that serve for nothing dropped one by one."""
     for _ in range(len(point.Y) + 1):
         point, loss, still = after_walk(problem, free, point, loss, held)
-        dropped = None if still else _without_idle_rows(problem, free, point, loss, held)
+        dropped = _without_idle_rows(problem, free, point, loss, held)
         if dropped is None:
             break
         point, loss = dropped
