@@ -123,7 +123,7 @@ def plain_adjoint(F: Sensing, y: Vector) -> tuple[npt.NDArray[Any], float]:
     roundings of it are counted.
     """
     mass = float(np.abs(y) @ to_numpy(F.masses)) * (1.0 + sum_error(F.m))
-    error = COMPLEX * (sum_error(F.raw.m + F.m) + F.rounding) * mass + entries_error(F, y)
+    error = COMPLEX * (sum_error(F.raw.m + F.m + SPARE) + F.rounding) * mass + entries_error(F, y)
     return np.asarray(F.adjoint(y)), error + PRODUCT_UNDERFLOW
 
 
@@ -138,7 +138,7 @@ def entries_error(F: Sensing, y: Vector) -> float:
 
 def unmixing_error(F: Sensing, y: Vector) -> float:
     """Bound on the Frobenius norm of what rounding ``W^T y`` does to ``F*(y)``."""
-    lost = gamma(F.sum_terms(SPARE)) * F.unmixed_mass(y)
+    lost = gamma(F.sum_terms(SPARE // 2)) * F.unmixed_mass(y)
     return float(lost @ F.raw.squares) * (1.0 + sum_error(F.raw.m + 2.0 * F.n))
 
 
@@ -205,7 +205,7 @@ class _CompensatedSum:
         norm = frobenius
         products = norm(left_high) * norm(scaled_low) + norm(left_low) * norm(scaled)
         # The last term bounds left_low.T @ lost, which was left out.
-        self.error += sum_error(ROWS) * products + norm(left_low) * norm(lost)
+        self.error += gamma(ROWS + SPARE // 2) * products + norm(left_low) * norm(lost)
         total = self.high + main
         shift = total - self.high
         rounding = (self.high - (total - shift)) + (main - shift)

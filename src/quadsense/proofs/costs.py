@@ -29,6 +29,7 @@ from quadsense.proofs.rounding import (
     DOWN,
     OF_ERRORS,
     ROUNDINGS,
+    SPARE,
     UNDERFLOW,
     UP,
     exact_sum,
@@ -112,7 +113,7 @@ def row_value(question: Question, values: Vector, error: Vector) -> Value:
     off = np.where(room > 0.0, np.maximum(off - room, 0.0), off)
     if question.rows == "slack_max":
         most, spread = float((w * miss).max(initial=0.0)), float((w * off).max(initial=0.0))
-        return Value(most, spread * UP + ROUNDINGS * most)
+        return Value(most, spread * UP * UP + ROUNDINGS * most)
     if question.rows == "slack_sum":
         return _summed(w * miss, w * off)
     return _summed(w * miss * miss, w * (2.0 * miss + off) * off)
@@ -129,7 +130,7 @@ def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
         return Value(alpha * length, alpha * error * OF_ERRORS + ROUNDINGS * alpha * length)
     A = to_numpy(matrix.to_dense())
     n, off = len(A), _dense_error(matrix)
-    sums = 2.0 * sum_error(n * n)
+    sums = 2.0 * sum_error(n * n + SPARE)
     size = frobenius(A)
     value = error = 0.0
     if isinstance(question.C, float):
@@ -191,7 +192,7 @@ def _squared_distance(form: MeasuredForm, tau: float) -> Value:
         terms = apart * apart * form.n, -2.0 * apart * trace, length
         length = max(math.fsum(terms), 0.0)
         error += 2.0 * abs(apart) * sum_error(COMPLEX * form.n + 2.0 * c.size) * mass
-        error += ROUNDINGS * math.fsum(abs(each) for each in terms)
+        error += 2.0 * ROUNDINGS * math.fsum(abs(each) for each in terms)
         error += ROUNDINGS * abs(form.tau) * (2.0 * abs(apart) * form.n + 2.0 * mass)
     return Value(length, error)
 
@@ -201,7 +202,7 @@ def _summed(terms: Vector, errors: npt.NDArray[Any]) -> Value:
     if not np.isfinite(terms).all():
         return Value(math.inf, math.inf)
     total, size = exact_sum(terms), float(np.abs(terms).sum())
-    return Value(total, float(errors.sum()) * OF_ERRORS + ROUNDINGS * size)
+    return Value(total, float(errors.sum()) * OF_ERRORS + 2.0 * ROUNDINGS * size)
 
 
 def _dense_error(matrix: SensedMatrix) -> float:
@@ -215,7 +216,7 @@ def _dense_error(matrix: SensedMatrix) -> float:
     rows: Any = form.rows
     size = abs(form.tau) * math.sqrt(form.n) + float(np.abs(to_numpy(form.c)).sum())
     size += 0.0 if form.base is None else DenseForm(form.base).norm()
-    return 2.0 * COMPLEX * (sum_error(rows.m) + rows.rounding) * size
+    return 2.0 * COMPLEX * (sum_error(rows.m + SPARE) + rows.rounding) * size
 
 
 # --- conjugates ------------------------------------------------------------------------------
@@ -233,7 +234,7 @@ class _Sum:
         if not terms.size:
             return
         self.terms.append(np.asarray(terms))
-        self.slack += ROUNDINGS * float(np.abs(terms).sum())
+        self.slack += 2.0 * ROUNDINGS * float(np.abs(terms).sum())
 
     def add_products(self, a: Vector, b: Vector) -> None:
         """Return ``a_i b_i``, exact except for underflow."""
@@ -286,7 +287,7 @@ def excess(question: Question, y: Vector) -> float:
         shares = np.abs(y[soft]) / question.weights[soft]
     if question.rows == "slack_sum":
         most = float(shares.max())
-        return most * UP if most > 1.0 else 1.0
+        return most * UP * UP if most > 1.0 else 1.0
     total = float(shares.sum())
     total += sum_error(shares.size) * total
     return max(total, 1.0)

@@ -282,7 +282,7 @@ def best_error_bound(
         # A larger cost takes less from the bound where `above` is positive, and adds less to it
         # where it is negative: it is rounded to the side that weakens the bound.
         cost *= 1.0 - math.copysign(sum_error(leans.size), above)
-        found = upper * (1.0 - above / cost) * DOWN if math.isfinite(cost) else 0.0
+        found = upper * (1.0 - above / cost) * DOWN * DOWN if math.isfinite(cost) else 0.0
         condition = f"among matrices of trace up to {trace:.3g}"
         return (found, condition) if found > floor else (floor, "")
     y = np.ldexp(y, -int(np.frexp(largest)[1]))

@@ -41,6 +41,7 @@ from quadsense.proofs.rounding import (
     DOWN,
     OF_ERRORS,
     ROUNDINGS,
+    SPARE,
     UNDERFLOW,
     exact_sum,
     frobenius,
@@ -267,7 +268,7 @@ def _quick_bound(case: Asked, rows: float, unit: int) -> float:
     quadratic = _shifted(square + error, 2 * unit) / (SQUARE_COMPLETED * question.alpha)
     identity = question.prior * np.ldexp(y * to_numpy(F.squares), unit)
     linear, size = exact_sum(identity), exact_sum(np.abs(identity))
-    slip = (sum_error(2.0 * F.n) + 2.0 * COMPLEX * F.rounding) * size
+    slip = (sum_error(2.0 * F.n + 3 * SPARE) + 2.0 * COMPLEX * F.rounding) * size
     return _down(linear - slip - quadratic - rows, size + ROUNDED_PARTS * quadratic + abs(rows))
 
 
@@ -370,7 +371,7 @@ def _determinant_part(values: Vector, alpha: float) -> float:
         parts, sizes = 1.0 + np.log(values), 1.0 + np.abs(np.log(values))
     if not np.isfinite(parts).all():
         return -math.inf
-    return exact_sum(parts) - ROUNDINGS * exact_sum(sizes)
+    return exact_sum(parts) - 2.0 * ROUNDINGS * exact_sum(sizes)
 
 
 def _is_sum_of_squares(case: Asked) -> bool:

@@ -53,6 +53,12 @@ MAX_LIFT_CONSTRAINTS = 4
 MAX_LIFT_ROUNDS = 4
 """Rounds of making room for a lift within the weights."""
 
+LIFT_ROUNDINGS = 8.0 * EPS
+"""Bound on the relative error of a lift: of its quotient, of the sum with y, and of the floor."""
+
+LIFT_UP, LIFT_DOWN = 1.0 + LIFT_ROUNDINGS, 1.0 - LIFT_ROUNDINGS
+"""Factors by which a lift is rounded up, and its floor down."""
+
 SHRINK_MORE = 1.0 + 64.0 * UNIT
 """Factor by which y is made smaller than it must be, so that rounding does not undo it."""
 
@@ -115,7 +121,7 @@ def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     if found is None:
         return float(-weight - formed)
     factored = factorisation_error(n, found.trace, unit)
-    return float(found.size - factored - formed - ROUNDINGS * abs(found.size))
+    return float(found.size - factored - formed - 2.0 * ROUNDINGS * abs(found.size))
 
 
 def _operation_error(F: Sensing) -> float:
@@ -160,9 +166,9 @@ def _within_span(F: Sensing, y: Real, used: npt.NDArray[np.intp]) -> float:
     lengths = np.linalg.norm(W, axis=1) * (1.0 + sum_error(2.0 * k))
     norms = np.linalg.norm(rows, axis=1) * (1.0 + sum_error(2.0 * F.n))
     rest *= 1.0 + sum_error(2.0 * F.n)
-    rest += (k + SPARE) * unit * (size_of_B * lengths + norms)
+    rest += (k + SPARE // 2) * unit * (size_of_B * lengths + norms)
     # ||B||^2 is at most that of the identity and of what B* B differs from it by.
-    off = np.sqrt(off) + (F.n + SPARE) * unit * size_of_B * size_of_B
+    off = np.sqrt(off) + (F.n + SPARE // 2) * unit * size_of_B * size_of_B
     stretch = 1.0 + OF_NORMS * off
     error = float(weights @ (2.0 * np.sqrt(stretch) * lengths * rest + rest * rest))
     inside = smallest_eigenvalue_bound(Sensing.of(W), y[used]) if k else 0.0
@@ -215,7 +221,7 @@ def floor_within_span(F: Sensing, d: Real, y: Real) -> float:
         return 0.0
     factored = factorisation_error(k, found.trace, unit)
     least = float(np.min(d[index]))
-    return max(0.0, least * (found.size - factored - formed) * DOWN * DOWN)
+    return max(0.0, least * (found.size - factored - formed) * LIFT_DOWN)
 
 
 def certify(
@@ -248,7 +254,7 @@ def certify(
     if value + error >= 0.0:
         trace_bound = 0.0
     else:
-        trace_bound = -(value + error) / negative * DOWN if negative else np.inf
+        trace_bound = -(value + error) / negative * DOWN * DOWN if negative else np.inf
     if negative:
         d = lift_direction(F, intervals)
         try:
@@ -258,10 +264,10 @@ def certify(
             floor = 0.0
         if floor == 0.0:
             return PsdCertificate(y, 0.0, trace_bound, negative)
-        by = negative / floor * UP * UP + ROUNDINGS
+        by = negative / floor * LIFT_UP + 2.0 * ROUNDINGS
         if not F.rank_one:  # the sum rounds, in proportion to its parts
-            rounded = 2.0 * ROUNDINGS * float(F.masses @ (np.abs(y) + 2.0 * by * np.abs(d)))
-            by = (negative + rounded) / floor * UP * UP
+            rounded = LIFT_ROUNDINGS * float(F.masses @ (np.abs(y) + 2.0 * by * np.abs(d)))
+            by = (negative + rounded) / floor * LIFT_UP
         y = y + by * d
         value, error = intervals.support(y)
         if value + error < 0.0:
@@ -269,8 +275,10 @@ def certify(
     above = value + error
     with np.errstate(invalid="ignore", over="ignore"):  # widths beyond float64 prove nothing
         cost = float(np.abs(y) @ intervals.unit)
-        bound = 1.0 - above / (cost * (1.0 + np.copysign(2.0 * sum_error(len(y)), -above)))
-    bound = bound - ROUNDINGS * abs(bound) if np.isfinite(cost) and np.isfinite(above) else 0.0
+        bound = 1.0 - above / (cost * (1.0 + np.copysign(sum_error(2.0 * len(y)), -above)))
+    bound = (
+        bound - 2.0 * ROUNDINGS * abs(bound) if np.isfinite(cost) and np.isfinite(above) else 0.0
+    )
     return PsdCertificate(y, max(0.0, float(bound)), trace_bound, negative)
 
 
@@ -289,7 +297,7 @@ def lifted(F: Sensing, question: Question, y: Vector, e: float) -> Iterator[Vect
     least = _least(question, F)
     if least > 0.0:
         # The product rounds each entry, and the rounding of s itself is covered by the factor.
-        yield y * (least / (least + e + ROUNDINGS * mass) * DOWN)
+        yield y * (least / (least + e + ROUNDINGS * mass) * DOWN * DOWN)
     done = False
     for d in directions(F, question):
         spans = not F.rank_one or int(np.count_nonzero(d)) >= F.n
@@ -353,13 +361,13 @@ def _along(
 ) -> Vector | None:
     """Return ``y + t d``, made smaller first where the weights leave no room for it."""
     masses = F.masses
-    blur = ROUNDINGS * float(np.abs(d) @ masses) / sigma
+    blur = 2.0 * ROUNDINGS * float(np.abs(d) @ masses) / sigma
     if not blur < 1.0:
         return None
     for _ in range(MAX_LIFT_ROUNDS):
         mass = float(np.abs(y) @ masses)
         # The sum below rounds, in proportion to its parts.
-        t = (e + ROUNDINGS * mass) / sigma * (1.0 + blur) * UP
+        t = (e + ROUNDINGS * mass) / sigma * (1.0 + blur) * UP * UP
         moved = y + t * d
         shrink = excess(question, moved)
         if shrink == 1.0:

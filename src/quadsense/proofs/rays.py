@@ -80,7 +80,7 @@ def _is_matrix(F: Sensing, question: Question, live: npt.NDArray[np.bool_], M: M
     asks = live & (upper | lower) & _sees(F, pattern)
     size = float(np.linalg.norm(M)) * (1.0 + sum_error(F.n * F.n))
     v = F.forward(M)
-    growth = sum_error(2.0 * F.n + SPARE) + gamma(F.sum_terms(SPARE))
+    growth = sum_error(2.0 * F.n + 3 * SPARE) + gamma(F.sum_terms(2 * SPARE))
     error = 2.0 * COMPLEX * (growth + F.rounding) * size * F.masses
     two = upper & lower
     flat = np.abs(v) <= FLAT * size * F.masses
@@ -111,7 +111,7 @@ def _correction(
     if sigma == 0.0:
         return math.inf
     length = float(np.linalg.norm(np.abs(v[index]) + error[index]))
-    return length / sigma * (1.0 + sum_error(index.size))
+    return length / sigma * (1.0 + sum_error(index.size + SPARE))
 
 
 def _is_vector(F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: Matrix) -> bool:
@@ -126,8 +126,8 @@ def _is_vector(F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: M
             return False
         products = np.abs(rows.conj() @ x)
         lengths = np.linalg.norm(rows, axis=1)
-        products += COMPLEX * sum_error(F.n) * lengths * size
-        moved = float(np.linalg.norm(products)) / sigma * (1.0 + sum_error(len(rows)))
+        products += COMPLEX * sum_error(F.n + SPARE) * lengths * size
+        moved = float(np.linalg.norm(products)) / sigma * (1.0 + sum_error(len(rows) + SPARE))
     spread = (2.0 * size + moved) * moved * OF_ERRORS  # by which x x* may be off, in norm
     return _falls(question.C, F, np.outer(x, x.conj()), size * size, spread)
 
@@ -175,7 +175,7 @@ def _falls(C: Any, F: Sensing, M: Matrix, size: float, moved: float) -> bool:
     elif not F.is_complex:
         C = C.real
     length = float(np.linalg.norm(C)) * (1.0 + sum_error(F.n * F.n))
-    value = float(np.vdot(C, M).real) + COMPLEX * sum_error(F.n * F.n) * length * size
+    value = float(np.vdot(C, M).real) + COMPLEX * sum_error(F.n * F.n + SPARE) * length * size
     return value + length * moved * OF_ERRORS < 0.0
 
 
@@ -195,8 +195,8 @@ def _smallest_singular_value(rows: npt.NDArray[Any]) -> float:
     if m > n:
         return 0.0
     G = np.asfortranarray(rows @ rows.conj().T)
-    trace = float(np.linalg.norm(rows)) ** 2 * (1.0 + sum_error(m * n))
-    error = 2.0 * COMPLEX * sum_error(n) * trace + COMPLEX * factorisation_error(m, trace)
+    trace = float(np.linalg.norm(rows)) ** 2 * (1.0 + sum_error(m * n + SPARE))
+    error = 2.0 * COMPLEX * sum_error(n + SPARE) * trace + COMPLEX * factorisation_error(m, trace)
     if cholesky(G) is None:
         return 0.0
     guess = float(sl.eigh(G, eigvals_only=True, subset_by_index=(0, 0), check_finite=False)[0])

@@ -23,13 +23,14 @@ from quadsense.measurements.sensing import Sensing
 FEW = 1024
 """Numbers that are quickly made a list."""
 
-ROUNDINGS = 8.0 * UNIT
-"""Bound on the relative error of up to seven operations in a row: ``gamma(7) < 8 u``."""
+ROUNDINGS = 4.0 * UNIT
+"""Bound on the relative error of up to three operations in a row: ``gamma(3) < 4 u``."""
 
 UP, DOWN = 1.0 + ROUNDINGS, 1.0 - ROUNDINGS
-"""Factors that round a positive number of up to seven operations up and down."""
+"""Factors that round a positive number of up to three operations up and down; their squares serve
+up to seven operations."""
 
-SPARE = 16
+SPARE = 8
 """Roundings that are counted in addition to those of a sum: scalings, squares, a difference."""
 
 COMPLEX = 4.0
@@ -120,7 +121,7 @@ def measured_enclosure(
     terms = magnitude + abs(form.tau) + xp.abs(b)
     error = (
         entry * (2.0 * mass**0.5 * xp.sqrt(magnitude) + entry * mass + abs(form.tau))
-        + 2.0 * sum_error(lengths) * terms
+        + 2.0 * sum_error(lengths + SPARE) * terms
         + 2.0 * COMPLEX * form.rows.rounding * (mass + abs(form.tau))
     )
     if form.base is not None:
@@ -139,7 +140,10 @@ def squared_length(rows: Rows, c: Vector) -> tuple[float, float]:
     c = np.asarray(c, dtype=np.float64)
     image = to_numpy(rows.gram_times(like(c, rows.nonzero)))
     mass = MAX_SQUARED_NORM * float(np.abs(c).sum()) * (1.0 + gamma(c.size))
-    own = COMPLEX * sum_error(COMPLEX * rows.n + 2.0 * rows.m) + 2.0 * COMPLEX * rows.rounding
+    own = (
+        COMPLEX * sum_error(COMPLEX * (rows.n + SPARE) + 2.0 * rows.m)
+        + 2.0 * COMPLEX * rows.rounding
+    )
     error = own * mass * mass
     return max(float(c @ image), 0.0), error
 
@@ -152,7 +156,7 @@ def dense_error(rows: Rows, size: float, inner: int = 0) -> float:
     takes the reading along, and the subtraction of the reading; what the kind of probes errs by
     beyond.
     """
-    return COMPLEX * (sum_error(2.0 * rows.length + inner) + rows.rounding) * size
+    return COMPLEX * (sum_error(2.0 * rows.length + inner + SPARE) + rows.rounding) * size
 
 
 def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
@@ -209,7 +213,7 @@ def _mixed_enclosure(matrix: SensedMatrix, rows: Sensing, b: Array) -> Enclosure
     value, error = to_numpy(each.z), to_numpy(each.error) + 0.0 * to_numpy(each.z)
     sizes = abs(rows.weights)
     sums = sizes @ (np.abs(value) + error)
-    total = 2.0 * (sizes @ error) + COMPLEX * gamma(rows.sum_terms(SPARE)) * sums
+    total = 2.0 * (sizes @ error) + COMPLEX * gamma(rows.sum_terms(2 * SPARE)) * sums
     z = rows.mixed(each.z) - b
     return Enclosure(z, like(total, b) + reading_error(b) + ROUNDINGS * namespace(z).abs(z))
 

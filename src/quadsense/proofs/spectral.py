@@ -201,7 +201,7 @@ class _Whitened:
         self.z = self.F.mixed(np.abs(V) ** 2 @ lam) - b
         # Sums of rows round by as much as their parts together, and by the sum.
         self.sizes: float | Vector = 1.0
-        self.length = int(COMPLEX) * self.n + SPARE + self.F.sum_terms(SPARE)
+        self.length = int(COMPLEX) * self.n + 2 * SPARE + self.F.sum_terms(SPARE)
         if not self.F.rank_one:
             self.sizes = self.F.masses
         rounding = self.length * EPS * (self.sizes * lam[-1] * self.n + np.abs(b))
@@ -211,7 +211,7 @@ class _Whitened:
         # Rounding of V and of G (sums of m products of entries each of a few operations) and of
         # the factorisation, all relative to the trace.
         size = len(self.G)
-        self.slip = (self.m + self.length + self.n + 2 * SPARE) * EPS * self.trace
+        self.slip = (self.m + self.length + self.n + 3 * SPARE) * EPS * self.trace
         self.slip += factorisation_error(size, self.trace)
 
     def scale(self, weight: float | Vector, G: Matrix) -> float:
@@ -293,7 +293,7 @@ def _unproven(data: _Whitened) -> SpectralCertificate:
     """Return the answer where full rank of the map is not proved: its rank, without weights."""
     G = data.F.normal()
     size = len(G)
-    slip = (data.m + 2 * size + data.length + 2 * SPARE) * EPS * data.scale(1.0, G)
+    slip = (data.m + 2 * size + data.length + 3 * SPARE) * EPS * data.scale(1.0, G)
     unseen = size - numerical_rank(G, slip)
     if unseen:
         return _undetermined(unseen, size)

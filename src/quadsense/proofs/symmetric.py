@@ -58,6 +58,9 @@ LARGE_WORK = 1e9
 SHARES = (0.5, 0.05)
 """Shares of an estimated eigenvalue that are tried to be proved, each by a factorization."""
 
+FEATURE_ROUNDINGS = SPARE + SPARE // 2
+"""Roundings of an entry of the normal matrix in addition to its sums: of two features."""
+
 UNEVEN = 16.0
 """Ratio of the scales of readings beyond which rows are weighed."""
 
@@ -147,14 +150,14 @@ def _smallest(F: Sensing, row_rounding: float, squares: Vector | None) -> float:
     size, m = F.unknowns, F.m
     M = F.normal(squares)
     trace = float(np.trace(M)) * (1.0 + sum_error(size))
-    longest = min(m, FEATURE_ROWS) + math.ceil(m / FEATURE_ROWS) + SPARE
+    longest = min(m, FEATURE_ROWS) + math.ceil(m / FEATURE_ROWS) + FEATURE_ROUNDINGS
     # Rows that are computed, not held, are off by `row_rounding`, their features by twice that.
     error = (COMPLEX * gamma(longest) + 2.0 * OUTER * row_rounding) * trace
     error += factorisation_error(size, trace)
     if not F.rank_one:  # its features are sums themselves, off by their masses
         weighed = F.masses * F.masses * (1.0 if squares is None else squares)
         masses = exact_sum(weighed) * (1.0 + gamma(F.sum_terms(SPARE)))
-        error += COMPLEX * (gamma(F.sum_terms(SPARE)) + gamma(longest)) * masses
+        error += COMPLEX * (gamma(F.sum_terms(FEATURE_ROUNDINGS)) + gamma(longest)) * masses
     raised = M.copy(order="F")
     raised[np.diag_indices(size)] += error
     factor = cholesky(raised, overwrite=True)
@@ -305,7 +308,7 @@ def check_proof(
     reach = 0.0 if adjoint == 0.0 else adjoint * norm * UP
     gain = margin - reach
     above = exact_sum(np.abs(y) * ends.unit) * (1.0 + math.copysign(ROUNDINGS, gain)) + UNDERFLOW
-    ratio = max((1.0 + gain / above) * DOWN, 0.0)
+    ratio = max((1.0 + gain / above) * DOWN * DOWN, 0.0)
     proved = margin > 0.0 and (unconditional or needed > norm)
     return InfeasibilityCheck(proved, unconditional, margin, adjoint, needed, limit, ratio)
 
@@ -316,7 +319,7 @@ def _root_sum_of_squares(values: npt.NDArray[Any]) -> float:
         return largest
     unit = math.ldexp(1.0, math.frexp(largest)[1])  # so that no square leaves float64's range
     parts = values / unit
-    return unit * math.sqrt(exact_sum(parts * parts)) * UP + UNDERFLOW
+    return unit * math.sqrt(exact_sum(parts * parts)) * UP * UP + UNDERFLOW
 
 
 # --- how large a matrix can be that is no worse than the best one known ----------------------
@@ -356,7 +359,7 @@ def reached(question: Question, upper: float) -> tuple[Vector, Vector]:
         away = np.divide(max(upper, 0.0), weights, where=counts, out=np.full(question.m, np.inf))
     else:
         return lo, hi
-    away = np.where(counts, away * UP, np.inf)
+    away = np.where(counts, away * UP * UP, np.inf)
     least = question.reading if question.rows == "squares" else question.lo
     most = question.reading if question.rows == "squares" else question.hi
     low, high = least - away, most + away
@@ -384,7 +387,7 @@ def norm_bound(F: Sensing, question: Question, upper: float) -> float:
         return 0.0
     unit = math.ldexp(1.0, math.frexp(largest)[1])
     length = math.sqrt(exact_sum((scale[two] / unit) ** 2))
-    return unit * length / sigma * UP + UNDERFLOW
+    return unit * length / sigma * UP * UP + UNDERFLOW
 
 
 def norm_taken(F: Sensing, question: Question, size: float, upper: float) -> float:
@@ -409,8 +412,8 @@ def smallest_of_gram(F: Sensing, pattern: npt.NDArray[np.bool_] | None = None) -
     if m > min(F.unknowns, MAX_GRAM_ROWS):
         return 0.0
     masses = F.masses
-    trace = exact_sum(masses * masses) * (1.0 + sum_error(2.0 * F.n))
-    inner = 2.0 * COMPLEX * (sum_error(2.0 * F.n) + 2.0 * F.rounding)
+    trace = exact_sum(masses * masses) * (1.0 + sum_error(COMPLEX * F.n))
+    inner = 2.0 * COMPLEX * (sum_error(2.0 * F.n + SPARE) + 2.0 * F.rounding)
     inner += 2.0 * COMPLEX * gamma(2.0 * F.sum_terms(SPARE))
     if pattern is None or pattern.all():
         K = F.gram_triangle()
@@ -420,7 +423,7 @@ def smallest_of_gram(F: Sensing, pattern: npt.NDArray[np.bool_] | None = None) -
         parts = np.stack([np.where(pattern, to_numpy(F.adjoint(e)), 0.0) for e in np.eye(m)])
         flat = parts.reshape(m, -1)
         K = np.asfortranarray((flat @ flat.conj().T).real)
-        inner += 2.0 * COMPLEX * sum_error(float(F.n) * F.n)
+        inner += 2.0 * COMPLEX * sum_error(float(F.n) * F.n + SPARE)
     error = inner * trace + factorisation_error(m, trace)
     raised = K.copy(order="F")
     raised[np.diag_indices(m)] += error

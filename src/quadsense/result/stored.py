@@ -146,7 +146,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
             raise ValueError("its format is no number")
         plain = meta["whole"]
         if version < VERSION:
-            plain = _upgraded(plain)
+            plain = _upgraded(plain, arrays)
         if version == 5:
             plain = _without_one_sided_squares(plain, arrays)
         whole = decode(arrays, plain, lambda values: values, SAVED)
@@ -167,7 +167,7 @@ def _whole(result: Result, matrix: SensedMatrix, claimed: SensedMatrix) -> Resul
     return replace(result, matrix=matrix, certificate=replace(claim, matrix=claimed))
 
 
-def _upgraded(whole: Any) -> Any:
+def _upgraded(whole: Any, arrays: Any) -> Any:
     """Return what formats 5 and 6 hold in the form of this one.
 
     They have a verdict, which is now computed: of it the facts alone are kept. Fields that came
@@ -185,7 +185,11 @@ def _upgraded(whole: Any) -> Any:
     facts["determined"] = {"kind": "Determined", "fields": unseen}
     facts["sought"] = verdict["prefer"]
     facts["wanted"] = verdict["wanted"] or verdict["prefer"]
-    if result["set_aside"] != result["certificate"]["fields"]["set_aside"]:
+    claim = result["certificate"]["fields"]
+    if claim["lo"] is not None:
+        lo, hi = (arrays[claim[name]["array"]] for name in ("lo", "hi"))
+        facts["unmeasured"] = int(np.count_nonzero((lo == -np.inf) & (hi == np.inf)))
+    if result["set_aside"] != claim["set_aside"]:
         raise ValueError("two opinions on which measurements were set aside")
     for name in ("max_residual", "suspects", "set_aside"):  # which are computed, or facts
         del result[name]

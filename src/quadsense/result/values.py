@@ -301,6 +301,7 @@ def make_objective(
     fits: bool,
     gap: float,
     conditional: bool = False,
+    bounded: bool = False,
 ) -> Objective | None:
     """Return what A costs, with bounds proved from the data; None where nothing can be said.
 
@@ -319,6 +320,9 @@ def make_objective(
     gap : float
     conditional : bool, default=False
         Whether to assume a bound on A without trying to prove one.
+    bounded : bool, default=False
+        Whether `dual` must give its bound even where the objective is 0 up to rounding, so that
+        the bound 0 would be near enough.
 
     Notes
     -----
@@ -341,7 +345,8 @@ def make_objective(
     squares = not question.log_det and not np.any(question.C) and question.rows != "center"
     if fits and squares and not question.alpha:
         nothing = _nothing(data, question, matrix, size)
-    if dual is not None and not (nothing is not None and above <= nothing):  # else 0 is enough
+    enough = nothing is not None and above <= nothing and not bounded
+    if dual is not None and not enough:
         try:
             bound = objective_bound(
                 data, question, dual, size=size, upper=above, conditional=conditional, gap=gap
@@ -468,7 +473,7 @@ def check_objective(
     """Recompute all that is stated of the preference, from the data alone."""
     again = make_objective(
         data, stated.preference, matrix, reads, error, stated.dual, fits=fits, gap=stated.gap,
-        conditional=bool(stated.condition),
+        conditional=bool(stated.condition), bounded=stated.lower > 0.0,
     )  # fmt: skip
     if again is None:
         yield Check("objective", False, "nothing was preferred")
