@@ -159,7 +159,7 @@ def units(squares: Any, lo: Any, hi: Any) -> Any:
     return np.where(both, half, typical * squares)
 
 
-BETA, DETERMINED = 0.2, 1.5
+BETA, DETERMINED = 0.35, 1.5
 """Strength of the pull, and readings per unknown from which a cone needs none."""
 
 

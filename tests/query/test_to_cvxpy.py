@@ -317,7 +317,7 @@ def test_without_a_tolerance_least_squares_and_minimax_are_plain(complex_):
     assert solved(problem) == pytest.approx(solved(other), rel=1e-5)
 
 
-BETA = 0.2
+BETA = 0.35
 
 
 class Default:

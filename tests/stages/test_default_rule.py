@@ -8,7 +8,7 @@ from helpers import cover, deep, gaussian_rows, hermitian, readings, sampled
 
 import quadsense
 
-BETA = 0.2
+BETA = 0.35
 
 
 def features(U):

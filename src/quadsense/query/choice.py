@@ -26,7 +26,7 @@ from quadsense.result.result import Result
 from quadsense.system.watch import Stop, Watch
 from quadsense.typing import is_number
 
-BETA = 0.2
+BETA = 0.35
 """Strength of the pull of ``ridge="auto"``; see docs/how_to_choose.md for how it was chosen."""
 
 VANISHING = 1e-5
