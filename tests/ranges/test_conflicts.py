@@ -42,3 +42,11 @@ def test_the_trace_is_a_member():
     told, data = found(U, b=[1.0, 1.0, 1.0, 1.0], delta=0.2, trace=1.0)
     assert set(told.members.tolist()) == {0, 1, 4} and told.irreducible
     assert data.measured == 4
+
+
+def test_where_a_first_set_would_take_long_the_heaviest_rows_are_named(monkeypatch):
+    monkeypatch.setattr("quadsense.ranges.conflicts.MOST_FIRST_WORK", 0.0)
+    result = quadsense.solve(np.eye(3)[[0, 0, 1]], [1.0, 2.0, 3.0], delta=0.1)
+    assert result.status == "infeasible" and result.conflict is None
+    assert set(result.suspects.tolist()) == {0, 1}
+    assert result.verify(np.eye(3)[[0, 0, 1]], [1.0, 2.0, 3.0], delta=0.1)

@@ -59,6 +59,9 @@ PARALLEL = 1e-12
 MOST_WORK = 2e9
 """Flops that leaving rows out in turn may take: about a tenth of a second."""
 
+MOST_FIRST_WORK = 2e10
+"""Flops that the first set may take: about a second."""
+
 MAX_LEFT_OUT = 3
 """Rows of a set for which it is found out whether all others can be met without them."""
 
@@ -199,6 +202,8 @@ class _ConflictSearch:
         most, before = float(np.max(share, where=asks, initial=0.0)), 0
         for part in SHARES:
             members = np.flatnonzero(asks & (share > part * most))
+            if self.spent + self.work(members.size) > MOST_FIRST_WORK:
+                return None
             found = self.refuted(members)[0] if members.size > before else None
             if found is not None:
                 return found
