@@ -72,6 +72,7 @@ PYTHON = [
     ("solve(probes.differences([(0, -1)] * 3, 1, offsets=anchors), far, delta=1e-6, psd=True)",
      "3 constraints"),
     ("probes.observables('XX')", "give ['XX']"),
+    ("repr(probes.differences([(0, 1)], 3))", "<Differences: m = 1, n = 3, real>"),
     ("probes.differences([(0, 5)], 3)", "must be from 0 to n - 1 = 2"),
     # what is asked of A
     ("solve(U, b, delta=0.1, rank=9)", "between 1 and n = 3, got 9"),

@@ -206,6 +206,11 @@ class RowFacts(Portable):
 class Probes(RowFacts, ABC):
     """Rows ``u_i``, i = 1..m, of length n, as their kind holds them: what a kind may write."""
 
+    def __repr__(self) -> str:
+        """Return the kind, and how many rows of which length."""
+        kind = "complex" if self.is_complex else "real"
+        return f"<{type(self).__name__}: m = {self.m}, n = {self.n}, {kind}>"
+
     # --- what a kind must write --------------------------------------------------------------
 
     @abstractmethod
