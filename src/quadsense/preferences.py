@@ -97,7 +97,7 @@ class Preference:
     @property
     def refutes(self) -> bool:
         """Whether a value above 1 says that nothing fits."""
-        return self.worst_error and self.target
+        return self.name == "minimax" and self.target
 
     @property
     def upwards(self) -> bool:

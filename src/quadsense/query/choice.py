@@ -190,7 +190,9 @@ def decide(
         free = not shape.psd and not _sees_all(data, watch)
         names = ["nearest"] if free else ["center", "nearest"]
         why += ", but the fits are not a bounded set: the nearest" * free
-    found = tuple(_with_pull(changed(plain, name=each), query, data, shape) for each in names)
+    found: tuple[Preference, ...] = ()
+    for each in names:
+        found += (_with_pull(changed(plain, name=each), query, data, shape),)
     if (
         len(found) > 1
         and name == "entropy"

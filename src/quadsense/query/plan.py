@@ -460,7 +460,8 @@ def decided(
     plan = make_plan(shape, method, rates)
     scaling = () if columns is None else (described(columns),)
     plan = changed(plan, reasons=(*reasons, *scaling, *plan.reasons))
-    check_options(plan.methods, options, method)
+    if options:
+        check_options(plan.methods, options, method)
     return Decision(
         query, user, data, columns, preferences, shape, plan, options, order, signs, positive,
         int(query.allow_violations),

@@ -402,7 +402,7 @@ class Query:
             value, default = values[name], DEFAULTS.get(name)
             if value is default or value is None or value is False:
                 continue
-            small = _plain(value)
+            small = value if type(value) in (float, str) else _plain(value)
             if small is None:
                 arrays.append(name)
             elif not (small is False or small == default or (small == [] and default == ())):
@@ -451,8 +451,6 @@ def flag_of(name: str) -> str:
 
 def _plain(value: Any) -> Any:
     """A number, a text or a few numbers as a file and JSON can hold them; None for more."""
-    if type(value) in (bool, str, float):
-        return value
     if is_numpy(value) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | int | float | str):

@@ -180,6 +180,8 @@ def given_options(query: Query, m: int) -> dict[str, Any]:
 def options_of(name: str, given: Mapping[str, Any]) -> Options:
     """What of the options given a method knows, as its own."""
     known = METHODS.traits(name).options
+    if not given:
+        return known()
     return known(**{key: value for key, value in given.items() if key in known.names()})
 
 

@@ -29,7 +29,7 @@ from quadsense.preferences import (
 )
 from quadsense.proofs.infeasible import user_dual
 from quadsense.query.plan import decided, refuse_what_cannot_fit
-from quadsense.query.query import PARAMETERS, Query, environment
+from quadsense.query.query import DEFAULTS, PARAMETERS, Query, environment
 from quadsense.query.request import (
     current_method,
     refuse_unknown,
@@ -89,12 +89,12 @@ def answered(query: Query, clock: Callable[[], float] | None = None) -> Result:
         What time limits and timings go by.
     """
     watch = Watch(clock)
-    refuse_unknown("solve", ("data", *PARAMETERS), query.options)
-    query = changed(
-        query,
-        method=current_method(query.method),
-        constraints=tuple(to_list("constraints", query.constraints, "(C, lo, hi)")),
-    )
+    if query.options:
+        refuse_unknown("solve", ("data", *PARAMETERS), query.options)
+    constraints = query.constraints
+    if constraints is not DEFAULTS["constraints"]:
+        constraints = tuple(to_list("constraints", constraints, "(C, lo, hi)"))
+    query = changed(query, method=current_method(query.method), constraints=constraints)
     journal = to_journal(query.checkpoint, query.checkpoint_every, watch)
     limit, given = to_bytes(query.memory_limit), query.data
     if isinstance(given, Measurements):
