@@ -226,7 +226,7 @@ class _Run:
     def check_best(self) -> Enclosure:
         """Residuals of the best state, recomputed from the data, however late it is."""
         if self.found is None:
-            with self.watch.part("certify"), self.watch.heeded(False):
+            with self.watch.part("certify", heeded=False):
                 found = None
                 if self.known and self.best is not None:
                     found = self.method.checked(self.program, self.best)
@@ -381,7 +381,7 @@ class _Run:
         if self.problem.target and self.met:  # whatever the method had in mind
             self.end(Status.MET)
         assert self.status is not None
-        with self.watch.part("certify"), self.watch.heeded(False):
+        with self.watch.part("certify", heeded=False):
             matrix = self.best_matrix()
         claim, dual = self.claim, None
         if self.state is not None:

@@ -255,7 +255,7 @@ def _closed(
     from quadsense.stages.infeasible import smallest_miss
 
     best = None
-    with suppress(Stop), request.limits.watch.heeded(), request.limits.watch.part("proofs"):
+    with suppress(Stop), request.limits.watch.part("proofs", heeded=True):
         best = smallest_miss(request)
     if best is None or (best.proof.condition and not certificate.condition):
         return None
@@ -387,7 +387,7 @@ def _certificate(
     outright = data.from_bounds
     objective = None
     if kind != "infeasible" and _has_objective(answer):
-        with suppress(Stop), request.limits.watch.heeded(), request.limits.watch.part("proofs"):
+        with suppress(Stop), request.limits.watch.part("proofs", heeded=True):
             objective = _objective(request, answer, values)
     if kind != "met" and objective is not None and (answer.preference.slack or not target):
         # Without a tolerance to meet, or with slack, the preference is the claim.

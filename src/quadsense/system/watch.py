@@ -188,9 +188,9 @@ class Watch:
         self._since, self._part = now, part
         return before
 
-    def part(self, name: str) -> _Part:
-        """Count what is done inside for that part, and for no other."""
-        return _Part(self, name)
+    def part(self, name: str, heeded: bool | None = None) -> _Part:
+        """Count what is done inside for that part, and for no other; `heeded` as in `heeded`."""
+        return _Part(self, name, heeded)
 
     def heeded(self, heeded: bool = True) -> _Heeded:
         """Let `look` see this watch inside, or none."""
@@ -211,15 +211,20 @@ _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 class _Part:
     """See `Watch.part`."""
 
-    __slots__ = ("before", "name", "watch")
+    __slots__ = ("before", "heeded", "name", "token", "watch")
 
-    def __init__(self, watch: Watch, name: str) -> None:
-        self.watch, self.name = watch, name
+    def __init__(self, watch: Watch, name: str, heeded: bool | None) -> None:
+        self.watch, self.name, self.heeded = watch, name, heeded
+        self.token: Token[Watch | None] | None = None
 
     def __enter__(self) -> None:
         self.before = self.watch.switch(self.name)
+        if self.heeded is not None:
+            self.token = _watch.set(self.watch if self.heeded else None)
 
     def __exit__(self, *exception: object) -> None:
+        if self.token is not None:
+            _watch.reset(self.token)
         self.watch.switch(self.before)
 
 
