@@ -270,7 +270,7 @@ def test_an_exact_psd_fit_at_the_start_is_optimal_without_a_step():
 
 
 def test_forming_k_can_be_stopped_and_done_again(monkeypatch):
-    monkeypatch.setattr("quadsense.measurements.probes.BLOCK_ELEMENTS", 100)
+    monkeypatch.setattr("quadsense.measurements.probes.RowFacts.block_elements", 100)
     data = quadsense.Measurements(*noisy(60, 12, noise=0.0), delta=1e-3)
     result = by_clock(Ticking(), data, None, method="gd", time_limit=20.0)
     assert (result.status, result.n_iter) == (Status.TIME_LIMIT, 0)
