@@ -43,7 +43,7 @@ from quadsense.sklearn import (
     MahalanobisLearner_Supervised,
     QuadraticRegressor,
 )
-from quadsense.sklearn.pairs import even_weights, intervals, pairs_of_classes
+from quadsense.sklearn.mahalanobis import even_weights, intervals, pairs_of_classes
 
 Array = npt.NDArray[Any]
 

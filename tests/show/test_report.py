@@ -26,8 +26,8 @@ import quadsense
 from quadsense import Measurements, datasets
 from quadsense.cli import cli
 from quadsense.query.query import PARAMETERS, Query, environment, flag_of
-from quadsense.report import words
-from quadsense.report.requests import command_line, python_line, request_in
+from quadsense.report import sections
+from quadsense.report.sections import command_line, python_line, request_in
 from quadsense.result import words as view
 from quadsense.vocabulary import Reason, Status
 
@@ -230,11 +230,11 @@ def test_the_contradiction_is_one():
     U = data.rows()
     y = y / np.abs(y).max()
     assert np.abs(np.einsum("i,ij,ik->jk", y, U, U)).max() < 1e-9
-    low, high = words._span(result, data)
+    low, high = sections._span(result, data)
     assert low == pytest.approx(y @ b - 0.05 * np.abs(y).sum())
     assert high == pytest.approx(y @ b + 0.05 * np.abs(y).sum())
     assert low > 0.0 or high < 0.0
-    low, high = words._span(solved("infeasible psd"), solved("infeasible psd").certificate.data)
+    low, high = sections._span(solved("infeasible psd"), solved("infeasible psd").certificate.data)
     assert high < 0.0
 
 

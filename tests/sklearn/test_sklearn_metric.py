@@ -20,7 +20,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quadsense.sklearn import MahalanobisLearner, MahalanobisLearner_Supervised
-from quadsense.sklearn.pairs import even_weights, intervals, pairs_of_classes
+from quadsense.sklearn.mahalanobis import even_weights, intervals, pairs_of_classes
 from quadsense.vocabulary import Status
 
 

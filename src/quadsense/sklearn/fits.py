@@ -29,7 +29,7 @@ from scipy.optimize import linprog
 
 from quadsense.result.result import Result
 from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector
-from quadsense.sklearn.runs import Solve, plainly
+from quadsense.sklearn.shared import Solve, plainly
 from quadsense.vocabulary import Status
 
 # --- least squares in a cone or of a rank --------------------------------------------------------
@@ -107,7 +107,7 @@ def profiled(
     rank : as of `solve`
         None for positive semidefinite.
     run : callable
-        See `runs`.
+        See `shared`.
     **options
         Of `solve`, such as ``gap``.
     """
@@ -299,7 +299,7 @@ def within(
     tol : float
         How far the objective may be from its least value, as a part of it.
     run : callable
-        See `runs`.
+        See `shared`.
     """
     centre = float(rows.s @ rows.y) / rows.total if centre is None else centre
     for _ in range(MAX_PROXIMAL_STEPS):
@@ -382,7 +382,7 @@ def ranked(
     delta : ndarray of shape (m,)
     rank : as of `solve`
     run : callable
-        See `runs`.
+        See `shared`.
     **options
         Of `solve`.
     """

@@ -12,12 +12,10 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from quadsense.sklearn import checks
-from quadsense.sklearn.checks import to_random_state
-from quadsense.sklearn.mahalanobis import Mahalanobis
+from quadsense.sklearn import shared
+from quadsense.sklearn.mahalanobis import Mahalanobis, pairs_of_classes
 from quadsense.sklearn.model import Matrix, Vector
-from quadsense.sklearn.pairs import pairs_of_classes
-from quadsense.sklearn.runs import Strides, with_callbacks
+from quadsense.sklearn.shared import Strides, to_random_state, with_callbacks
 from quadsense.typing import is_number, is_whole
 
 # --- from pairs ----------------------------------------------------------------------------------
@@ -191,7 +189,7 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         check_strategy(**settings)
         points = self._to_pairs(pairs)
         y = _to_labels(y, len(points))
-        weights = checks.to_weights(sample_weight, len(points))
+        weights = shared.to_weights(sample_weight, len(points))
         if bounds is not None:
             bounds = check_array(bounds, dtype=np.float64, ensure_2d=False, input_name="bounds")
             if bounds.shape != (2,) or not np.all(bounds > 0.0):

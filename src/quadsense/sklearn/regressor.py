@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from quadsense.result.result import Result
-from quadsense.sklearn import checks
+from quadsense.sklearn import shared
 from quadsense.sklearn.closed_form import (
     closed_form,
     default_alphas,
@@ -31,7 +31,7 @@ from quadsense.sklearn.fits import (
     within,
 )
 from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector, in_units
-from quadsense.sklearn.runs import CallbackSupportMixin, Strides, with_callbacks
+from quadsense.sklearn.shared import CallbackSupportMixin, Strides, with_callbacks
 from quadsense.solve import solve
 from quadsense.system.threads import one_blas_thread
 from quadsense.vocabulary import Status
@@ -187,12 +187,12 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         -------
         self
         """
-        checks.check_parameters(self)
+        shared.check_parameters(self)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         y = np.asarray(y, np.float64)
-        weights = checks.to_weights(sample_weight, len(y))
-        delta = checks.to_delta(self.delta, sample_delta, len(y))
-        checks.check_question(self, delta is not None, X.shape[1])
+        weights = shared.to_weights(sample_weight, len(y))
+        delta = shared.to_delta(self.delta, sample_delta, len(y))
+        shared.check_question(self, delta is not None, X.shape[1])
         given = {"sample_weight": sample_weight, "sample_delta": sample_delta}
         strides = Strides(self, X, y, {k: v for k, v in given.items() if v is not None})
         kept = weights > 0.0
@@ -200,7 +200,7 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             X, y, weights = X[kept], y[kept], weights[kept]
             delta = None if delta is None else delta[kept]
         with np.errstate(under="ignore"), one_blas_thread():
-            lp = checks.to_linear_penalty(self.linear_penalty, X, weights)
+            lp = shared.to_linear_penalty(self.linear_penalty, X, weights)
             rows = ModelRows(X, y, weights, bool(self.fit_linear), bool(self.fit_intercept), lp)
             found, result = _Fit(self, rows, delta, strides).run()
         for name, value in _attributes(found).items():
@@ -253,7 +253,7 @@ class _Fit:
         prefer = estimator.prefer
         plain = prefer == "auto" or self.rank is not None
         self.prefer = "least_squares" if plain else prefer
-        self.seed = checks.to_seed(estimator.random_state)
+        self.seed = shared.to_seed(estimator.random_state)
 
     def run(self) -> tuple[Coefficients, Result]:
         """The coefficients and the result about A, in the user's units."""

@@ -1,7 +1,7 @@
 """What the commands print with ``--json``, key by key.
 
 `quadsense schema` makes the JSON Schema from these classes, their descriptions and the dataclasses
-that they name: `Verdict`, `Plan`, `Check` and the parts of these (`cli/schema.py`).
+that they name: `Verdict`, `Plan`, `Check` and the parts of these (`cli/results.py`).
 """
 
 from __future__ import annotations

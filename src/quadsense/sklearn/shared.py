@@ -1,8 +1,13 @@
-"""What an estimator was given, checked."""
+"""What all estimators share: what they were given, checked; calls of `quadsense.solve` under them.
+
+scikit-learn has callbacks from 1.9 on; before, an estimator has no `set_callbacks` and nothing is
+called.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -10,7 +15,9 @@ from sklearn.utils import check_random_state
 from quadsense.arrays import as_numbers
 from quadsense.preferences import PREFERENCES
 from quadsense.query.query import check_rank
-from quadsense.sklearn.model import Matrix, Vector
+from quadsense.result.result import Result
+from quadsense.sklearn.model import Coefficients, Matrix, Vector
+from quadsense.solve import solve
 from quadsense.typing import check_flag, is_number
 
 SMALLEST = 1e-300
@@ -129,3 +136,82 @@ def to_random_state(random_state: Any) -> Any:
             "random_state must be None, a whole number from 0 to 2**32 - 1 or a "
             f"numpy.random.RandomState, got {random_state!r}"
         ) from None
+
+
+# --- calls of solve, with the estimator's limits and callbacks ----------------------------------
+
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Nothing: this scikit-learn has no callbacks."""
+
+    def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method as it is."""
+        return method
+
+
+class Solve(Protocol):
+    """`quadsense.solve` on probes and readings; `parted` makes A, w and c of its matrix."""
+
+    def __call__(
+        self, U: Matrix, b: Vector, *, parted: Callable[[Matrix], Coefficients], **asked: Any
+    ) -> Result:
+        """Solve."""
+
+
+def plainly(
+    U: Matrix, b: Vector, *, parted: Callable[[Matrix], Coefficients] | None = None, **asked: Any
+) -> Result:
+    """`quadsense.solve`."""
+    return solve(U, b, **asked)
+
+
+class Strides:
+    """The fit of an estimator as a task, and every stride of a solve as one of its subtasks.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X, y : the data of the fit
+    metadata : dict
+        Of the fit: weights and the like, those that were given.
+    """
+
+    def __init__(self, estimator: Any, X: Any, y: Any, metadata: dict[str, Any]) -> None:
+        self.estimator = estimator
+        self.shown = {"X": X, "y": y, "metadata": metadata or None}
+        self.context: Any = None
+        if getattr(estimator, "_skl_callbacks", None):
+            self.context = estimator._init_callback_context(max_subtasks=None)
+            self.context.call_on_fit_task_begin(estimator=estimator, **self.shown)
+
+    def callback(self, attributes: Callable[[Matrix], dict[str, Any]]) -> Any:
+        """Return a callback of `solve`; None where no callback is set."""
+        if self.context is None:
+            return None
+
+        def after(intermediate: Any) -> None:
+            task = self.context.subcontext(task_name="stride")
+            task.call_on_fit_task_begin(estimator=self.estimator, **self.shown)
+            stop = task.call_on_fit_task_end(
+                estimator=self.estimator,
+                **self.shown,
+                reconstruction_attributes=lambda: attributes(np.asarray(intermediate.matrix)),
+            )
+            if stop:
+                raise StopIteration
+
+        return after
+
+    def end(self, attributes: dict[str, Any]) -> None:
+        """The fit is over."""
+        if self.context is not None:
+            self.context.call_on_fit_task_end(
+                estimator=self.estimator, **self.shown, reconstruction_attributes=attributes
+            )
+
+
+__all__ = ["CallbackSupportMixin", "Solve", "Strides", "plainly", "with_callbacks"]

@@ -1,28 +1,152 @@
-"""``quadsense schema``: what the commands print with ``--json``, as JSON Schema.
+"""``quadsense verify``, ``report`` and ``schema``: a result's claim, its page, and what is printed.
 
-It is made from the classes that say what is printed: types from their annotations, descriptions
-from the Attributes sections of their docstrings.
+A schema is made from the classes that say what ``--json`` prints: types from their annotations,
+descriptions from the Attributes sections of their docstrings.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import webbrowser
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import click
 
+import quadsense
+from quadsense import files
+from quadsense.cli import shared
+from quadsense.cli.interval import to_functional
+from quadsense.cli.shared import NOT_MET, echo_json
 from quadsense.query.plan import Plan
+from quadsense.query.query import REFERENCE
 from quadsense.view.fields import (
     DataFields,
     InspectFields,
     IntervalFields,
     SolveFields,
     VerifyFields,
+    verify_fields,
 )
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.argument("result", type=click.Path())
+@shared.options(shared.NAMING, shared.TOLERANCE)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/command.md).")
+@click.option("--quiet", is_flag=True, help="Print nothing; see the exit status.")
+def verify(
+    file: str,
+    result: str,
+    delta: float | None,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
+) -> int:
+    """Recompute the claim of RESULT from the measurements in FILE; exit 0 if true, 3 if not.
+
+    It is checked against the tolerance of the solve and against that of FILE, or the one given
+    here, where there is one and it differs; it is true only if both hold. Data that solve was told
+    how to read (--U, --b, --shots, --bounds) are read with the same options here.
+
+    \b
+    Examples:
+      quadsense verify data.npz result.npz
+      quadsense verify data.mat result.npz --json
+    """
+    claimed = quadsense.load_result(result)
+    source = files.look_at(file)
+    data = shared.open_data(source, **given)
+    found = claimed.check(data, delta=delta)
+    if quiet:
+        pass
+    elif as_json:
+        echo_json(verify_fields(claimed, data, found))
+    elif claimed.certificate.kind == "none":
+        click.echo(f"no claim: the result's status is {claimed.status}")
+    else:
+        aside = claimed.certificate.set_aside.size
+        rest = f", {aside} set aside" if aside else ""
+        verdict = "true" if found.true else "FALSE"
+        click.echo(f"{verdict}: {claimed.status}, {data.m - aside} measurements{rest}")
+        click.echo("".join(f"  {check}\n" for check in found.checks), nl=False)
+    return 0 if found.true else NOT_MET
+
+
+# --- report --------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.argument("result", type=click.Path())
+@click.option(
+    "-o", "--output", type=click.Path(), required=True, help="Write the report here (.html)."
+)
+@click.option("--title", help="Shown above the verdict.")
+@click.option(
+    "--interval",
+    "intervals",
+    multiple=True,
+    metavar=f"trace|I,J|{REFERENCE}",
+    help="Find the certified range of this too, as 'interval' does; may be given again.",
+)
+@click.option("--no-check", is_flag=True, help="Do not check the result against FILE.")
+@shared.options(shared.NAMING, shared.TOLERANCE)
+@click.option("--open", "show", is_flag=True, help="Show it in the browser.")
+@click.option("--quiet", is_flag=True, help="Print nothing; see the exit status.")
+def report(
+    file: str,
+    result: str,
+    output: str,
+    title: str | None,
+    intervals: tuple[str, ...],
+    no_check: bool,
+    show: bool,
+    quiet: bool,
+    **given: Any,
+) -> int:
+    """Write all there is to say of RESULT, found for the measurements in FILE, as one HTML file.
+
+    Verdict, certificate, pictures, suspects, plan, and how to ask the same again; nothing in it
+    needs the network. All that the result states is checked against FILE: exit 3 if it is false.
+    Data that solve was told how to read (--U, --b, --shots, --bounds) are read with the same
+    options here.
+
+    \b
+    Examples:
+      quadsense report data.npz result.npz -o report.html
+      quadsense report data.npz result.npz -o report.html --interval trace --interval 0,1
+    """
+    files.check_writable(output, ".html")
+    found, source = quadsense.load_result(result), files.look_at(file)
+    data = shared.open_data(source, **given)
+    shared.say_notes(source, data)
+    asked = [to_functional(text, source) for text in intervals]
+    page = found.report(
+        data,
+        intervals=found.interval(asked, data=data) if asked else None,
+        title=title,
+        check=not no_check,
+        names=(Path(file).name, Path(result).name),
+    )
+    page.write_html(output)
+    false = page.checked is not None and not page.checked.true
+    if not quiet:
+        click.echo(f"wrote {output}: {found.status}")
+    if false:
+        click.echo(f"quadsense: {file} does not bear out what {result} states", err=True)
+    if show:
+        webbrowser.open(Path(output).resolve().as_uri())
+    return NOT_MET if false else 0
+
+
+# --- schema --------------------------------------------------------------------------------------
+
 
 PRINTED: dict[str, tuple[Any, ...]] = {
     "inspect": (InspectFields, DataFields),
