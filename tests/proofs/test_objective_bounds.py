@@ -245,3 +245,14 @@ def test_the_distance_from_a_multiple_of_I_needs_no_matrix_of_the_order_of_long_
             true += 2 * entry**2
     assert abs(Fraction(found.value) - true) <= Fraction(found.error)
     assert found.error <= 1e-11 * float(true)
+
+
+def test_a_multiple_of_the_identity_needs_no_bound_on_the_norm(monkeypatch):
+    """Its objective is 0 up to rounding, and 0 is a bound: a proof would cost m N^2 for nothing."""
+    U = np.random.default_rng(0).standard_normal((200, 8))
+    calls = []
+    monkeypatch.setattr("quadsense.proofs.objective.norm_bound", lambda *_: calls.append(1) or 1e9)
+    result = quadsense.solve(U, np.sum(U**2, axis=1), delta=0.01)
+    np.testing.assert_allclose(result.A, np.eye(8), atol=1e-12)
+    assert result.optimal and result.objective_bounds[0] == 0.0
+    assert not calls

@@ -343,7 +343,8 @@ def make_objective(
     size = matrix.norm()
     nothing: float | None = None
     squares = not question.log_det and not np.any(question.C) and question.rows != "center"
-    if fits and squares and not question.alpha:
+    # With a distance the objective is 0 up to rounding for a multiple of I alone.
+    if fits and squares and (not question.alpha or slip > value):
         nothing = _nothing(data, question, matrix, size)
     enough = nothing is not None and above <= nothing and not bounded
     if dual is not None and not enough:
