@@ -125,7 +125,7 @@ COMMANDS = [
     ("solve ok.npz --delta 0.1 --sigma 0.1", "--delta and --sigma do not go together"),
     ("solve ok.npz --delta 0.1 --rank x", "--rank must be a whole number or 'auto'"),
     ("solve ok.npz --delta 0.1 --verbose", "the 6 unknowns"),
-    ("solve ok.npz --delta 0.1", "quadsense interval FILE C gives the certified range"),
+    ("solve ok.npz --delta 0.1", "quadsense interval FILE i,j gives the certified range"),
     ("inspect ok.npz --delta 0.1 --psd", "plan"),
     ("interval ok.npz 0,7 --delta 0.1", "below n = 3"),
 ]

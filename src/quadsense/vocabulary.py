@@ -247,8 +247,8 @@ def _no_set(allowed: int, ended: str, seconds: float | None = None, most: int | 
         "time_limit": f"time_limit = {seconds} s is over",
         "max_iter": f"no such set found by fits of max_iter = {most} iterations",
     }[ended]
-    without = counted(allowed, "measurement")
-    return f"whether the others can be met without {without} is not known: {over}"
+    few = counted(allowed, "measurement")
+    return f"whether it is enough to set {few} aside is not known: {over}"
 
 
 def _out_of_time(seconds: float | None, after: float | None = None) -> str:

@@ -94,10 +94,10 @@ def test_without_a_tolerance_the_message_gives_a_delta_that_is_met(data, scale):
 
 def test_the_message_names_the_pull_where_there_is_one(data):
     U, b = data
-    assert "Sum of squares and pull " in quadsense.solve(U, b, delta=0.5).message
-    assert "pull" not in quadsense.solve(U, b, delta=0.5, ridge=0).message
+    assert "Regularized least squares: " in quadsense.solve(U, b, delta=0.5).message
+    assert "egularized" not in quadsense.solve(U, b, delta=0.5, ridge=0).message
     with_entropy = quadsense.solve(U[:4], U[:4, 0] ** 2 + 1.0, delta=0.5, psd=True)
-    assert "Sum of squares and relative entropy " in with_entropy.message
+    assert "Least squares, regularized by relative entropy: " in with_entropy.message
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_every_reason_has_its_sentence(code):
 def test_every_end_of_a_search_has_its_sentence(ended):
     reason = Reason("no_set", {"allowed": 2, "ended": ended, "seconds": 0.5, "most": 3})
     said = str(reason)
-    assert "without 2 measurements is not known: " in said
+    assert "set 2 measurements aside is not known: " in said
     assert ("0.5" in said) == (ended == "time_limit")
     assert ("max_iter = 3" in said) == (ended == "max_iter")
 

@@ -1,7 +1,6 @@
 """The command ``quadsense``: its subcommands, and what becomes of errors."""
 
 import json
-import re
 import sys
 
 import click
@@ -13,9 +12,9 @@ from quadsense.cli.demo import demo, generate
 from quadsense.cli.inspect import inspect
 from quadsense.cli.interval import interval
 from quadsense.cli.results import report, schema, verify
+from quadsense.cli.shared import in_options
 from quadsense.cli.solve import solve
-from quadsense.query.query import PARAMETERS, SYNONYMS, flag_of
-from quadsense.query.request import option_names
+from quadsense.query.query import SYNONYMS, flag_of
 
 __all__ = ["cli", "main"]
 
@@ -68,18 +67,6 @@ def main() -> None:
         else:
             click.echo(f"quadsense: {message}", err=True)
     sys.exit(status or 0)
-
-
-def in_options(message: str) -> str:
-    """Return a message with arguments as options: ``psd=True`` becomes ``--psd``."""
-    names = sorted({*PARAMETERS, *option_names()}, key=len, reverse=True)
-
-    def option(match: re.Match[str]) -> str:
-        name, value = match.group(1), match.group(2).strip("'\"")
-        return flag_of(name) if value == "True" else f"{flag_of(name)} {value}".rstrip()
-
-    pattern = rf"\b({'|'.join(map(re.escape, names))})=('[^']*'|\"[^\"]*\"|[\w.]*)"
-    return re.sub(pattern, option, message)
 
 
 def _suggesting(error: click.NoSuchOption) -> click.NoSuchOption:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -116,8 +117,22 @@ def in_terminal(result: Result, *, verbose: bool) -> str:
             return click.style(text, dim=True)
         return click.style(text, fg=head, bold=True) if label == "verdict" else text
 
-    text = view.result_text(result, width=width, verbose=verbose, paint=paint)
-    return text.replace("result.interval(C)", "quadsense interval FILE C")
+    return view.result_text(result, width=width, verbose=verbose, paint=paint, told=in_options)
+
+
+def in_options(message: str) -> str:
+    """Return a message with arguments as options: ``psd=True`` becomes ``--psd``."""
+    names = sorted({*PARAMETERS, *option_names()}, key=len, reverse=True)
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match.group(1), match.group(2).strip("'\"")
+        return flag_of(name) if value == "True" else f"{flag_of(name)} {value}".rstrip()
+
+    pattern = rf"\b({'|'.join(map(re.escape, names))})=('[^']*'|\"[^\"]*\"|[\w.]*)"
+    message = re.sub(pattern, option, message)
+    for limit in LIMITS:
+        message = message.replace(f"raise {limit}", f"raise {flag_of(limit)}")
+    return message.replace("result.interval((i, j))", "quadsense interval FILE i,j")
 
 
 def echo_json(fields: Any) -> None:

@@ -95,7 +95,8 @@ def _tiles(result: Result) -> list[Markup]:
             )
         )
     if found.set_aside:
-        tiles.append(("Set aside", f"{found.set_aside:,}", f"at most {found.allowed:,} allowed"))
+        count = len(found.set_aside)
+        tiles.append(("Set aside", f"{count:,}", f"at most {found.allowed:,} allowed"))
     if found.asked != "accuracy":
         rows = found.measurements
         tiles.append(("Measurements", f"{rows:,}", f"of a matrix of order {n:,}"))

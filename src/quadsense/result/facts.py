@@ -165,8 +165,8 @@ class Verdict:
         Whether only positive semidefinite matrices were meant.
     measurements : int
         How many there are.
-    set_aside : int
-        How many of them were left out.
+    set_aside : tuple of int
+        Which of them were left out.
     allowed : int
         How many might be left out.
     even : bool
@@ -264,7 +264,7 @@ class Verdict:
     asked: Literal["delta", "bounds", "least", "accuracy"]
     psd: bool
     measurements: int
-    set_aside: int
+    set_aside: tuple[int, ...]
     allowed: int
     even: bool
     over: int
@@ -309,7 +309,7 @@ class Verdict:
     @property
     def kept(self) -> int:
         """Measurements that were made and are not set aside."""
-        return self.measurements - self.unmeasured - self.set_aside
+        return self.measurements - self.unmeasured - len(self.set_aside)
 
 
 FROM_FACTS = (
@@ -333,7 +333,7 @@ def verdict_of(result: Result) -> Verdict:
         claim=kind,
         psd=claim.psd,
         measurements=count,
-        set_aside=int(claim.set_aside.size),
+        set_aside=tuple(claim.set_aside.tolist()),
         allowed=claim.allowed,
         even=not (bounds or least) and bool(width[0] > 0.0 and (width == width[0]).all()),
         over=int(result.violations.size),

@@ -23,6 +23,9 @@ CLOSE = 1.1
 WIDTH = 80
 """Columns of a result's text."""
 
+MAX_LISTED = 10
+"""Rows set aside that are listed; the others are counted."""
+
 
 class Fact(NamedTuple):
     """One line of what there is to say of a result.
@@ -30,7 +33,7 @@ class Fact(NamedTuple):
     Attributes
     ----------
     label : str
-        "verdict", "why", "conflict", "which A", "determined", "checked" or "next step".
+        "verdict", "why", "conflict", "outliers", "which A", "determined", "checked" or "next step".
     value : str
         A short sentence.
     note : str
@@ -50,6 +53,7 @@ def facts(verdict: Verdict) -> tuple[Fact, ...]:
         Fact("verdict", _verdict(verdict)),
         Fact("why", why),
         Fact("conflict", _conflict(verdict)),
+        Fact("outliers", _set_aside(verdict)),
         Fact("which A", "" if spectral else _which(verdict), _missed_by(verdict)),
         Fact("determined", _determined(verdict), _meaning(verdict)),
         Fact("checked", _checked(verdict)),
@@ -85,6 +89,7 @@ def summary(
     more: Iterable[Fact] = (),
     notes: bool = False,
     paint: Callable[[str, str], str] | None = None,
+    told: Callable[[str], str] = str,
 ) -> str:
     """Return the facts as lines of at most that width.
 
@@ -98,12 +103,14 @@ def summary(
         Whether to show the notes too.
     paint : callable, optional
         Colors a label and a piece of its value: ``paint(label, text)``.
+    told : callable, optional
+        Puts a value in other words, such as those of the command.
     """
     lines = []
     margin = " " * 12
     for fact in (*facts(verdict), *more):
         parts = textwrap.wrap(
-            f"{fact.value}; {fact.note}" if notes and fact.note else fact.value,
+            told(f"{fact.value}; {fact.note}" if notes and fact.note else fact.value),
             max(width - len(margin), 20),
             break_long_words=False,
             break_on_hyphens=False,
@@ -141,20 +148,20 @@ def _head(v: Verdict) -> str:
         return _by_objective(v)
     if v.asked == "least":
         return _best_error(v)
-    rest = f", {v.set_aside} set aside as asked" if v.set_aside else ""
-    rest += f", {v.unmeasured} not measured" if v.unmeasured else ""
     if v.status is Status.MET:
+        kept = f"all {v.kept} other measurements" if v.set_aside else f"all {v.kept} measurements"
+        rest = f", {v.unmeasured} not measured" if v.unmeasured else ""
         if v.asked == "bounds":
-            return f"met: all {v.kept} measurements within their intervals{rest}"
-        within = f"{_within(v)}{rest}" if v.even else f"tolerance{rest}; {_against(v)}"
-        return f"met: all {v.kept} measurements within {within}"
+            return f"met: {kept} within their intervals{rest}"
+        within = _within(v) if v.even else f"their tolerances ({_against(v, 'closest')})"
+        return f"met: {kept} within {within}{rest}"
     if not v.over and v.contradiction is None and v.broken:
         return "not met: every measurement is within tolerance, but a constraint is not"
     if not v.over and v.contradiction is None:
         return "not certified: all within tolerance as computed, but not beyond rounding"
     if v.asked == "bounds":
         return f"not met: {v.over} of {v.kept} intervals missed; {_worst_miss(v)}"
-    over = _within(v) if v.even else f"tolerance; {_against(v)}"
+    over = _within(v) if v.even else f"their tolerances ({_against(v, 'worst')})"
     return f"not met: {v.over} of {v.kept} measurements over {over}"
 
 
@@ -234,13 +241,13 @@ def objective_name(v: Verdict) -> str:
     if v.prefer == "minimax" and v.asked == "least":
         return "worst error"
     if v.prefer == "least_squares" and v.ridge:
-        return "sum of squares and pull"
+        return "regularized sum of squares"
     return NAMES.get(v.prefer, v.prefer)
 
 
 NAMES = {
     "least_squares": "sum of squares",
-    "entropy": "sum of squares and relative entropy",
+    "entropy": "sum of squares with relative entropy",
     "nearest": "distance from the prior",
     "center": "sum of logarithms",
     "min_trace": "trace",
@@ -261,14 +268,10 @@ def _given(v: Verdict) -> str:
     return f", given operator error up to {v.operator_error:.2g}"
 
 
-def _against(v: Verdict) -> str:
-    """Return the worst residual next to its tolerance."""
-    worst, nearest = v.worst, v.nearest
-    text = f"worst residual {worst.size:.4g} of {worst.tolerance:.4g} (row {worst.index})"
-    if nearest.index == worst.index:
-        return text
-    share = f"{nearest.size:.4g} of {nearest.tolerance:.4g} (row {nearest.index})"
-    return f"{text}, largest ratio {share}"
+def _against(v: Verdict, what: str) -> str:
+    """Return the row with the largest ratio of a residual to its tolerance."""
+    row = v.nearest
+    return f"{what}: row {row.index}, {row.size:.4g} of {row.tolerance:.4g}"
 
 
 def _worst_miss(v: Verdict) -> str:
@@ -355,22 +358,50 @@ def _which(v: Verdict) -> str:
     if v.status in (Status.OPTIMAL, Status.LOCAL):
         return _misses(v)
     if v.status is not Status.MET:
-        least = "" if v.objective is None else f": {_least(v)}, not certified"
-        return f"A is the best that was found{least}"
+        return "the best that was found; nothing is proved of it"
     cut = "" if v.reason is None else str(v.reason)
     if v.objective is None:
         if cut:
             return f"any fit, not certified to be the preferred one: {cut}"
         return f"any fit{instead}" if instead else "any fit (prefer='any')"
-    if v.optimal:
-        return _value(v) + instead
-    bounded = v.objective_lower not in (0.0, float("-inf"))  # which say nothing
-    value = _value(v) if bounded else _least(v)
-    return f"not certified to be the preferred one: {value}" + f"; {cut}" * bool(cut)
+    chosen = f"{_chosen(v)}: {v.objective:.6g}"
+    more = v.prefer == "center"
+    bound, infinite = (v.objective_upper, math.inf) if more else (v.objective_lower, -math.inf)
+    assert bound is not None
+    if v.optimal or bound not in (0.0, infinite):  # which say nothing
+        stated = f"above {rounded_up(bound, 6)}" if more else f"below {rounded_down(bound, 6)}"
+        given = f"; {v.objective_condition}" if v.objective_condition else ""
+        chosen = f"{chosen} (no fit is {stated}{given})"
+    return chosen + instead if v.optimal else f"{chosen}, not certified" + f"; {cut}" * bool(cut)
 
 
-def _least(v: Verdict) -> str:
-    return f"{objective_name(v)} {v.objective:.6g}"
+def _chosen(v: Verdict) -> str:
+    """Return which of all fits was wanted."""
+    if v.prefer == "least_squares" and v.ridge:
+        return "regularized least squares"
+    return CHOSEN.get(v.prefer, v.prefer)
+
+
+CHOSEN = {
+    "least_squares": "least squares",
+    "entropy": "least squares, regularized by relative entropy",
+    "nearest": "nearest to the prior, distance",
+    "center": "analytic center, sum of logarithms",
+    "min_trace": "least trace",
+    "minimax": "smallest worst ratio",
+}
+"""What is said of the A with the best value of a preference."""
+
+
+def _set_aside(v: Verdict) -> str:
+    """Return which measurements were set aside."""
+    if v.status is not Status.MET or not v.set_aside:
+        return ""
+    count = len(v.set_aside)
+    rows = ", ".join(str(row) for row in v.set_aside[:MAX_LISTED])
+    more = f" and {count - MAX_LISTED} more" if count > MAX_LISTED else ""
+    allowed = f" ({v.allowed} were allowed)" if count < v.allowed else ""
+    return f"row{'s' * (count > 1)} {rows}{more} set aside{allowed}"
 
 
 def _misses(v: Verdict) -> str:
@@ -378,8 +409,9 @@ def _misses(v: Verdict) -> str:
     if v.asked == "bounds":
         return f"{v.over} of {v.kept} intervals missed" + f", {_worst_miss(v)}" * bool(v.over)
     if v.asked == "delta":
-        against = f"worst residual {v.worst.size:.4g} against delta {v.worst.tolerance:.4g}"
-        return f"{v.over} of {v.kept} over, {against if v.even else _against(v)}"
+        against = f"worst {v.worst.size:.4g}" if v.even else _against(v, "worst")
+        over = f"over delta = {v.worst.tolerance:.4g}" if v.even else "over their tolerances"
+        return f"{v.over} of {v.kept} {over} ({against})"
     if v.exact_fit:
         return "" if v.objective is None else _value(v)
     if v.objective is None:
@@ -434,7 +466,7 @@ def _seen(v: Verdict) -> str:
         return f"not unique near this A among matrices of its rank; {free}"
     if v.unique:
         return "the measurements determine A"
-    fit = "A fits, but is not the only one" if v.status.success else "A is not determined"
+    fit = "other matrices fit as well" if v.status.success else "A is not determined"
     return f"{least}{v.unseen} of {v.unknowns} directions of A are unseen: {fit}"
 
 
@@ -512,7 +544,7 @@ def _next(v: Verdict, hint: str) -> str:
             return "look at the rows of result.violations"
     if v.unseen:
         return "result.next_probe(candidates) tells which measurement to add"
-    return "result.interval(C) gives the certified range of <C, A>"
+    return "result.interval((i, j)) gives the certified range of A[i, j]"
 
 
 CONTINUE = {

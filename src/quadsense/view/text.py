@@ -36,6 +36,7 @@ def result_text(
     width: int = words.WIDTH,
     verbose: bool = False,
     paint: Callable[[str, str], str] | None = None,
+    told: Callable[[str], str] = str,
 ) -> str:
     """Return the facts of a result and the method that found it.
 
@@ -46,11 +47,13 @@ def result_text(
         Of the lines, in columns.
     verbose : bool
         Whether to add what each fact means and the reasons for the method.
-    paint : callable, optional
+    paint, told : callable, optional
         As in `words.summary`.
     """
     found = found_by(result, f"{sum(result.timings.values()):.3g} s", verbose)
-    return words.summary(result.verdict, width=width, more=(found,), notes=verbose, paint=paint)
+    return words.summary(
+        result.verdict, width=width, more=(found,), notes=verbose, paint=paint, told=told
+    )
 
 
 def found_by(result: Result, seconds: str, reasons: bool = False) -> words.Fact:
