@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from helpers import cover, deep, gaussian_rows, hermitian, readings, sampled
@@ -85,16 +87,21 @@ def truth(kind, n, rng):
 
 @pytest.mark.parametrize("psd", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["full rank", "low rank", "toeplitz"])
-def test_as_many_noisy_readings_as_unknowns_are_not_interpolated(kind, psd):
+@pytest.mark.parametrize(("noise", "seed"), cover(["uniform", "gaussian"], range(3), 1))
+def test_as_many_noisy_readings_as_unknowns_are_not_interpolated(kind, psd, noise, seed):
     n = 20
-    N, rng = n * (n + 1) // 2, np.random.default_rng(0)
+    N, rng = n * (n + 1) // 2, np.random.default_rng(seed)
     A, U = truth(kind, n, rng), rng.standard_normal((N, n))
     clean = readings(U, A)
     size = 0.05 * float(np.std(clean))
-    b = clean + rng.uniform(-size, size, N)
+    if noise == "uniform":
+        b, delta = clean + rng.uniform(-size, size, N), size
+    else:
+        b, delta = clean + size * rng.standard_normal(N), quadsense.delta_from_sigma(size, N)
+    rivals = ["any", "nearest", "least_squares", *(["center", "min_trace", "entropy"] * psd)]
     errors = {
-        prefer: np.linalg.norm(quadsense.solve(U, b, delta=size, psd=psd, prefer=prefer).A - A)
-        for prefer in ("auto", "any", "nearest", "least_squares")
+        prefer: np.linalg.norm(quadsense.solve(U, b, delta=delta, psd=psd, prefer=prefer).A - A)
+        for prefer in ["auto", *rivals]
     }
     assert errors["auto"] <= 2.0 * min(errors.values())
     assert errors["auto"] <= 0.5
@@ -105,17 +112,17 @@ def test_as_many_noisy_readings_as_unknowns_are_not_interpolated(kind, psd):
 @pytest.mark.parametrize("ratio", [1.0, 1.5])
 @pytest.mark.parametrize("psd", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", sampled(["full rank", "low rank", "toeplitz"], 2))
-def test_one_more_reading_does_not_make_the_answer_jump(kind, psd, ratio):
-    n = 20 if psd else 40  # with fewer, one of N readings has more to say
-    m, rng = round(ratio * n * (n + 1) / 2), np.random.default_rng(0)
+@pytest.mark.parametrize("seed", sampled(range(4), 1))
+def test_one_more_reading_does_not_make_the_answer_jump(kind, psd, ratio, seed):
+    n = 30 if psd else 40  # with fewer, one of N readings has more to say
+    m, rng = round(ratio * n * (n + 1) / 2), np.random.default_rng(seed)
     A, U = truth(kind, n, rng), rng.standard_normal((m + 1, n))
     clean = readings(U, A)
     size = 0.05 * float(np.std(clean))
     b = clean + rng.uniform(-size, size, m + 1)
-    for last in (m - 1, m):  # on both sides of the change of preference
-        before = quadsense.solve(U[:last], b[:last], delta=size, psd=psd)
-        after = quadsense.solve(U[: last + 1], b[: last + 1], delta=size, psd=psd)
-        assert before.met and after.met
+    found = [quadsense.solve(U[:k], b[:k], delta=size, psd=psd) for k in (m - 1, m, m + 1)]
+    assert all(each.met for each in found)
+    for before, after in itertools.pairwise(found):  # on both sides of the change of preference
         assert np.linalg.norm(after.A - before.A) <= 0.1 * np.linalg.norm(before.A)
 
 
