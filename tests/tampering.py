@@ -170,7 +170,9 @@ def _false_verdict(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]
     false = [f"verdict: {name}" for name, value in true.items() if getattr(v, name) != value]
     if v.unseen is not None and not max(0, unknowns - kept.size) <= v.unseen <= unknowns:
         false.append("verdict: unseen")
-    least = (claim.lower_bound - 1.0) * np.min(half) if claim.lower_bound > 1.0 else 0.0
+    # No more than what the honest matrix misses, whose own bounds are 1% apart.
+    found = values_of(subject, subject.result, subject.result.matrix)
+    least = np.max(np.maximum(np.maximum(lo - found, found - hi), 0.0)[kept], initial=0.0)
     if not v.least_miss <= (least if bounds else 0.0) * (1 + CLOSE):
         false.append("verdict: least_miss")
     false += [f"verdict: {text}" for text in _false_rows(subject, result, lo, hi, values)]

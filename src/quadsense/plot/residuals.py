@@ -168,16 +168,17 @@ def _draw_rows(
 ) -> list[PointerValues]:
     """Draw each row at its residual; `room` are the axes that make room for a color bar."""
     tidy(axes)
+    _set_heights(axes, found)
     if found.target:
-        axes.axhspan(-1.0, 1.0, color=BLUE, alpha=0.07, lw=0)
-        for end in (-1.0, 1.0):
+        low, high = axes.get_ylim()  # the figures of a report have no clips
+        axes.axhspan(max(low, -1.0), min(high, 1.0), color=BLUE, alpha=0.07, lw=0)
+        for end in (end for end in (-1.0, 1.0) if low <= end <= high):
             axes.axhline(end, color=INK, lw=0.8, ls="--")
     else:
         axes.axhline(0.0, color=GREY, lw=0.8)
         for sign in (1.0, -1.0) if proved > 0.0 else ():
             label = f"every matrix errs by {number(proved, 3)} or more, proved" if sign > 0 else ""
             axes.axhline(sign * proved, color=INK, lw=0.8, ls="--", label=label)
-    _set_heights(axes, found)
     axes.set_xlim(-0.02 * found.size - 0.5, 1.02 * found.size - 0.5)
     inside = "within tolerance" if found.target else ""
     values = []
