@@ -99,6 +99,21 @@ def test_a_miss_is_called_achievable_only_by_a_matrix_that_keeps_the_constraints
     assert result.verify(p.U, bounds=bounds)
 
 
+def test_where_the_trace_contradicts_the_cone_no_delta_is_said_to_help():
+    p = quadsense.datasets.gaussian(n=3, m=20, seed=0)
+    result = quadsense.solve(p.U, p.b, delta=0.1, psd=True, trace=-1.0)
+    assert result.verdict.blamed == ("trace",) and result.verdict.upper_bound == np.inf
+    assert "meets trace, whatever the readings are" in result.message
+    assert "can be met, " not in result.message and result.verify(p.U, p.b)
+
+
+def test_a_constraint_is_named_next_to_many_rows():
+    p = quadsense.datasets.gaussian(n=5, m=200, seed=0)
+    result = quadsense.solve(p.U, p.b, delta=0.05, trace=1000.0)
+    assert result.conflict.members.size > 10 and result.verdict.blamed == ("trace",)
+    assert "and trace carry most of the contradiction" in result.message
+
+
 def test_a_wrong_trace_is_named():
     p = quadsense.datasets.gaussian(n=5, m=200, seed=0)
     result = quadsense.solve(p.U, p.b, delta=0.05, psd=True, trace=1000.0)

@@ -12,7 +12,7 @@ import numpy as np
 from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
 from quadsense.result.certificate import AGREE, Certificate, agree
-from quadsense.result.values import Comparison
+from quadsense.result.values import Comparison, evaluate
 from quadsense.typing import is_number
 from quadsense.vocabulary import Check, Reason, Status
 
@@ -125,6 +125,9 @@ class RunFacts:
     advice : tuple of Advice
     operator_error : float or None
     unmeasured : int
+    reached : bool
+        Whether the matrix of the certificate may keep the constraints: what it misses of the
+        readings is achievable only then.
     """
 
     asked: Literal["delta", "bounds", "least", "accuracy"]
@@ -144,6 +147,7 @@ class RunFacts:
     advice: tuple[Advice, ...] = ()
     operator_error: float | None = None
     unmeasured: int = 0
+    reached: bool = True
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,8 @@ class Verdict:
     lower_bound : float
         No matrix has a smaller worst ratio to the tolerance (asked for the least error: error).
     upper_bound : float
-        Some matrix has this worst ratio to the tolerance (asked for the least error: error).
+        Some matrix has this worst ratio to the tolerance (asked for the least error: error);
+        infinite where none that keeps the constraints is known.
     condition : str
         What the lower bound takes for granted, if anything.
     least_miss : float
@@ -338,7 +343,7 @@ def verdict_of(result: Result) -> Verdict:
         even=not (bounds or least) and bool(width[0] > 0.0 and (width == width[0]).all()),
         over=int(result.violations.size),
         lower_bound=float(claim.lower_bound),
-        upper_bound=float(claim.upper_bound),
+        upper_bound=float(claim.upper_bound) if facts.reached else math.inf,
         condition=claim.condition,
         least_miss=float(misses[0]),
         most_miss=float(misses[1]),
@@ -445,6 +450,13 @@ def gather_facts(
     )
 
 
+def keeps_constraints(data: Measurements, claim: Certificate) -> bool:
+    """Return whether the matrix of a proof that nothing fits may keep the constraints."""
+    if claim.kind != "infeasible" or not data.constraints:
+        return True
+    return not evaluate(data, claim.matrix).missed[data.measured :].any()
+
+
 def _name(data: Measurements, row: int) -> str:
     """Return "row 3", or the name of a constraint."""
     return f"row {row}" if row < data.measured else data.constraints[row - data.measured].name
@@ -486,8 +498,10 @@ def check_facts(result: Result, data: Measurements, values: Comparison) -> Itera
     if claim.hard:  # with and without a tolerance
         target = facts.asked != "least"
     again = replace(known, unknowns=data.unit_rows.unknowns)
-    found = gather_facts(data, values, claim, result.status, again, target=target)
+    reached = keeps_constraints(data, claim)
+    found = gather_facts(data, values, claim, result.status, again, target=target, reached=reached)
     names = ["asked", "exact_fit", "contradiction", "broken", "operator_error", "unmeasured"]
+    names.append("reached")
     if None in (facts.operator_error, found.operator_error):
         # The same rows, by functions there and in an array here.
         names.remove("operator_error")

@@ -196,6 +196,8 @@ def _infeasible(v: Verdict) -> str:
         return f"infeasible: no {which} meets all but {but}, whichever these are{_condition(v)}"
     if v.contradiction is not None:
         return f"infeasible: {_contradiction(v)}"
+    if _constraints_alone(v):
+        return f"infeasible: no {which} meets {' and '.join(v.blamed)}, whatever the readings are"
     if v.hard:
         what = "constraints and equalities" if v.suspects else "constraints"
         return f"infeasible: no {which} meets the {what}{_condition(v)}"
@@ -211,6 +213,11 @@ def _infeasible(v: Verdict) -> str:
     known = v.upper_bound < math.inf and v.fitted != "local"  # which has a rank to keep to
     reached = f"; {rounded_up(v.upper_bound)} is achievable" * known
     return f"{least}{rounded_down(v.lower_bound)} {_unit(v)} (proved{reached})"
+
+
+def _constraints_alone(v: Verdict) -> bool:
+    """Return whether constraints contradict each other, or the cone, without any reading."""
+    return v.irreducible is not None and bool(v.blamed) and not v.suspects
 
 
 def kind_of_matrix(v: Verdict) -> str:
@@ -337,7 +344,7 @@ def _why_and_hint(v: Verdict) -> tuple[str, str]:
 def _conflict(v: Verdict) -> str:
     """Return the rows and constraints that contradict each other, or the heaviest in the proof."""
     several = v.status is Status.INFEASIBLE and not v.allowed and v.contradiction is None
-    if not several or not (v.suspects or v.blamed):
+    if not several or not (v.suspects or v.blamed) or _constraints_alone(v):
         return ""
     count = len(v.suspects) + len(v.blamed)
     rows = "row" + "s" * (len(v.suspects) > 1) + " " + ", ".join(str(row) for row in v.suspects)
@@ -424,7 +431,8 @@ def _misses(v: Verdict) -> str:
 def _fitted(v: Verdict) -> str:
     """Return which A comes with the proof that nothing fits."""
     if not v.fitted:
-        return "" if v.hard or v.contradiction else "A has the smallest worst miss that was found"
+        nothing = v.hard or v.contradiction or _constraints_alone(v)
+        return "" if nothing else "A has the smallest worst miss that was found"
     which = {"optimal": "the least-squares fit", "local": "a least-squares fit of that rank"}
     return f"A is {which[v.fitted]}: it misses {v.over} of {counted(v.kept, 'measurement')}"
 

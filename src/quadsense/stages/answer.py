@@ -26,7 +26,7 @@ from quadsense.proofs.rounding import Enclosure
 from quadsense.query.plan import Plan
 from quadsense.query.query import environment
 from quadsense.result.certificate import Certificate, within_gap
-from quadsense.result.facts import Advice, Determined, RunFacts, gather_facts
+from quadsense.result.facts import Advice, Determined, RunFacts, gather_facts, keeps_constraints
 from quadsense.result.result import Result
 from quadsense.result.values import (
     Comparison,
@@ -136,6 +136,7 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
     if certificate.kind == "infeasible" and data.from_bounds and _is_plain(request, answer):
         certificate = changed(certificate, misses=_misses(data, certificate))
     conflict = functools.cache(partial(_conflict, data, certificate))
+    reached = keeps_constraints(data, certificate)
     inner = matrix
     if request.columns is not None:
         same = matrix is certificate.matrix
@@ -162,6 +163,7 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
         sought=answer.preference.name,
         wanted=request.wanted,
         conflict=conflict,
+        reached=reached,
         reason=_reason(request, answer, certificate, status, stopped),
     )
     later: dict[str, Callable[[], Any]] = {
@@ -489,8 +491,11 @@ def _conflict(data: Measurements, certificate: Certificate) -> Named:
         if found is None:
             return Named(shares)
         without = dispensable(data, certificate.psd, found.members)
-    few = found.members.size <= MAX_SUSPECTS
-    return Named(found.members if few else shares, found, without)
+    named = found.members
+    if named.size > MAX_SUSPECTS:  # the heaviest rows, and every constraint
+        constraints = named[(named >= data.measured) & ~np.isin(named, shares)]
+        named = np.concatenate([shares, constraints])
+    return Named(named, found, without)
 
 
 def _heaviest(data: Measurements, certificate: Certificate) -> npt.NDArray[np.int64]:
