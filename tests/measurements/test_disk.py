@@ -20,7 +20,7 @@ from quadsense import Measurements, files
 from quadsense.cli import cli
 from quadsense.files import sources
 from quadsense.files import strips as strip_module
-from quadsense.files.shards import natural
+from quadsense.files.sources import natural
 from quadsense.system.memory import limited_memory, memory_limit, to_bytes
 
 N = 4
@@ -50,12 +50,13 @@ def saved(folder, U, b, form, parts=5):
     return folder
 
 
-def cut(folder, **arrays):
-    """Arrays in numbered .npy files."""
+def cut(folder, parts, b=None):
+    """HDF5 files of these rows each, and the readings of each, or none."""
     folder.mkdir(exist_ok=True)
-    for name, parts in arrays.items():
-        for i, part in enumerate(parts):
-            np.save(folder / f"{name}_{i}.npy", part)
+    readings = None if b is None else np.split(b, len(parts))
+    for i, rows in enumerate(parts):
+        own = {} if readings is None else {"b": readings[i]}
+        files.write(folder / f"part-{i}.h5", {"U": rows, **own}, {})
     return folder
 
 
@@ -79,32 +80,21 @@ def test_shards_of_every_format_are_one_set_of_measurements(form, problem, tmp_p
             assert result.certificate.verify(U, b) and result.certificate.verify(data)
 
 
-@pytest.mark.parametrize("limit", [None, 100])
-def test_arrays_cut_into_numbered_files(limit, problem, tmp_path):
+def test_a_pattern_of_single_arrays_is_refused_with_what_to_do(problem, tmp_path):
     U, b = problem
-    folder = cut(tmp_path / "cut", U=np.split(U, 12), b=np.split(b, 3))
-    data = Measurements.open(folder, delta=0.01, memory_limit=limit)
-    np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
-    np.testing.assert_array_equal(data.b, b)
-    named = Measurements.open(
-        folder / "U_*.npy", b=str(folder / "b_*.npy"), delta=0.01, memory_limit=limit
-    )
-    np.testing.assert_allclose(named.rows(), U, rtol=1e-14)
-    assert quadsense.solve(named).met
+    for i in range(2):
+        np.save(tmp_path / f"U_{i}.npy", U[30 * i : 30 * (i + 1)])
+    with pytest.raises(ValueError, match=r"each a single array: write U and b of each part"):
+        Measurements.open(tmp_path / "U_*.npy", b=b, delta=0.01)
 
 
 @pytest.mark.parametrize("limit", [None, 10])
-@pytest.mark.parametrize("form", ["cut", "npz", "h5", "zarr"])
+@pytest.mark.parametrize("form", ["npz", "h5", "zarr"])
 def test_shards_without_rows_hold_none(form, limit, problem, tmp_path):
     U, b = problem
     edges = [0, 0, 20, 20, 20, 60, 60]
     for i, (first, last) in enumerate(itertools.pairwise(edges)):
-        arrays = {"U": U[first:last], "b": b[first:last]}
-        if form == "cut":
-            for name, values in arrays.items():
-                np.save(tmp_path / f"{name}-{i}.npy", values)
-        else:
-            files.write(tmp_path / f"{i}.{form}", arrays, {})
+        files.write(tmp_path / f"{i}.{form}", {"U": U[first:last], "b": b[first:last]}, {})
     data = Measurements.open(tmp_path, delta=0.01, memory_limit=limit)
     assert ("on disk" in repr(data)) == (limit is not None)
     np.testing.assert_allclose(data.rows(), U, rtol=1e-14)
@@ -116,8 +106,7 @@ def test_shards_without_rows_hold_none(form, limit, problem, tmp_path):
 @pytest.mark.parametrize("shape", [(0, 4), (5, 0)])
 def test_files_without_any_row_say_so(shape, limit, tmp_path):
     for i in range(2):
-        np.save(tmp_path / f"U-{i}.npy", np.empty(shape))
-        np.save(tmp_path / f"b-{i}.npy", np.empty(shape[0]))
+        files.write(tmp_path / f"{i}.h5", {"U": np.empty(shape), "b": np.empty(shape[0])}, {})
     with pytest.raises(ValueError, match=r"U is empty: its shape is"):
         Measurements.open(tmp_path, memory_limit=limit)
 
@@ -128,7 +117,7 @@ def test_readings_may_be_given_beside_probes_in_a_file(form, limit, problem, tmp
     U, b = problem
     np.save(tmp_path / "U.npy", U)
     np.save(tmp_path / "b.npy", b)
-    cut(tmp_path / "cut", U=np.split(U, 4))
+    cut(tmp_path / "cut", np.split(U, 4))
     given = {"dense": b, "list": b.tolist(), "column": b[:, None], "path": tmp_path / "b.npy"}[form]
     for path in (tmp_path / "U.npy", tmp_path / "cut"):
         data = Measurements.open(path, b=given, delta=0.01, memory_limit=limit)
@@ -200,23 +189,12 @@ def test_matlab_files_of_v73_are_read_by_the_row(by_columns, problem, tmp_path):
     assert quadsense.solve(data).met
 
 
-def test_vectors_that_are_columns_cut_into_files_must_fit(rng, tmp_path):
-    U, b = rng.standard_normal((60, 4)), np.ones(60)
-    cut(tmp_path, U=np.split(U.T, 2), b=[b])
-    assert Measurements.open(tmp_path).m == 60
-    with pytest.raises(MemoryError, match="store U with one row per measurement"):
-        Measurements.open(tmp_path, memory_limit=100)
-
-
 @pytest.mark.parametrize("limit", [None, 100])
-@pytest.mark.parametrize("form", ["npz", "h5", "parquet", "csv", "cut"])
+@pytest.mark.parametrize("form", ["npz", "h5", "parquet", "csv"])
 def test_what_is_given_beside_a_file_is_as_in_the_constructor(form, limit, problem, rng, tmp_path):
     U, b = problem
     folder = tmp_path / "data"
-    if form == "cut":
-        cut(folder, U=np.split(U, 4), b=[b])
-    else:
-        saved(folder, U, b, form)
+    saved(folder, U, b, form)
     lo, hi, weights = b - rng.random(60), b + rng.random(60), rng.random(60)
     data = Measurements.open(folder, bounds=(lo, hi), weights=weights, memory_limit=limit)
     np.testing.assert_array_equal([data.lo, data.hi], [lo, hi])
@@ -517,18 +495,18 @@ def test_an_array_is_no_number_of_bytes():
 @pytest.mark.parametrize(
     ("part", "sentence"),
     [
-        (lambda U: U.astype(np.float64), r"U_3\.npy holds numbers of type float64 and .*U_0\.npy"),
-        (lambda U: U[:, :2], r"U_3\.npy holds rows of length 2 and .*U_0\.npy"),
-        (lambda U: np.where(U[2, 1] == U, np.nan, U), r"row 17: row 2 of .*U_3\.npy"),
-        (lambda U: np.where(U[2, 1] == U, np.inf, U), r"row 17: row 2 of .*U_3\.npy"),
-        (lambda U: U[0], "U_3"),
+        (lambda U: U.astype(np.float64), r"part-3\.h5 holds numbers of type float64 and .*part-0"),
+        (lambda U: U[:, :2], r"part-3\.h5 holds rows of length 2 and .*part-0"),
+        (lambda U: np.where(U[2, 1] == U, np.nan, U), r"row 17: row 2 of .*part-3\.h5"),
+        (lambda U: np.where(U[2, 1] == U, np.inf, U), r"row 17: row 2 of .*part-3\.h5"),
+        (lambda U: U[0], "part-3"),
     ],
 )
 def test_a_bad_shard_is_named(limit, part, sentence, problem, tmp_path):
     U, b = problem
     parts = np.split(U, 12)
     parts[3] = part(parts[3])
-    folder = cut(tmp_path / "cut", U=parts, b=[b])
+    folder = cut(tmp_path / "cut", parts, b)
     with pytest.raises(ValueError, match=sentence):
         Measurements.open(folder, delta=0.01, memory_limit=limit)
 
@@ -586,31 +564,16 @@ def test_shards_are_not_shifted_against_each_other(problem, tmp_path):
 
 
 @pytest.mark.parametrize("limit", [None, 100])
-@pytest.mark.parametrize("form", ["cut", "npz", "h5"])
+@pytest.mark.parametrize("form", ["npz", "h5"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_bad_reading_is_named_with_its_file(form, bad, limit, problem, tmp_path):
     U, b = problem
     b[47] = bad
     for i, (rows, readings) in enumerate(zip(np.split(U, 3), np.split(b, 3), strict=True)):
-        if form == "cut":
-            np.save(tmp_path / f"U-{i}.npy", rows)
-        else:
-            files.write(tmp_path / f"part-{i}.{form}", {"U": rows, "b": readings}, {})
-    if form == "cut":  # at other rows than U
-        cut(tmp_path, b=np.split(b, 4))
-    where = r"row 2 of .*b_3\.npy" if form == "cut" else r"row 7 of .*part-2\."
+        files.write(tmp_path / f"part-{i}.{form}", {"U": rows, "b": readings}, {})
+    where = r"row 7 of .*part-2\."
     with pytest.raises(ValueError, match=rf"b must be finite, but b\[47\] is {bad}: {where}"):
         Measurements.open(tmp_path, delta=0.1, memory_limit=limit)
-
-
-def test_inspect_says_which_files_arrays_were_cut_into(problem, tmp_path):
-    U, b = problem
-    cut(tmp_path, U=np.split(U, 12), b=np.split(b, 2))
-    done = CliRunner().invoke(cli, ["inspect", str(tmp_path)])
-    assert done.exit_code == 0, done.output
-    assert "numbered .npy files" in done.output
-    assert "U is in 12 files, U_0.npy to U_11.npy" in done.output
-    assert "b is in 2 files, b_0.npy to b_1.npy" in done.output
 
 
 @pytest.mark.parametrize("name", [str, Path])
@@ -623,7 +586,7 @@ def damaged(data, path, change):
     """Solve after the file was changed, and say what came of it."""
     change(path)
     said = r"was changed while it was being used" if path.exists() else "is gone"
-    with pytest.raises(ValueError, match=rf"U_1\.npy {said}") as error:
+    with pytest.raises(ValueError, match=rf"part-1\.h5 {said}") as error:
         quadsense.solve(data)
     return str(error.value)
 
@@ -633,16 +596,16 @@ def damaged(data, path, change):
     [
         lambda path: path.write_bytes(path.read_bytes()[:-8]),
         lambda path: path.unlink(),
-        lambda path: np.save(path, np.load(path) + 1.0),
+        lambda path: files.write(path, {"U": np.ones((15, 4)), "b": np.ones(15)}, {}),
         lambda path: os.utime(path, (1.0, 1.0)),
     ],
 )
 def test_a_file_that_changes_meanwhile_is_named(change, problem, tmp_path):
     U, b = problem
-    folder = cut(tmp_path / "cut", U=np.split(U, 4), b=[b])
+    folder = cut(tmp_path / "cut", np.split(U, 4), b)
     data = Measurements.open(folder, delta=0.01, memory_limit=100)
     before = sorted(os.listdir(tmp_path))
-    assert re.search(r"rows \d+ to \d+", damaged(data, folder / "U_1.npy", change))
+    assert re.search(r"rows \d+ to \d+", damaged(data, folder / "part-1.h5", change))
     assert sorted(os.listdir(tmp_path)) == before
 
 
@@ -716,7 +679,7 @@ def test_appended_measurements_are_those_given_at_once(form, tolerance, problem,
 @pytest.mark.parametrize("kind", ["opened", "appended", "complex"])
 def test_rows_in_files_are_saved_as_those_in_memory(kind, form, problem, tmp_path):
     U, b = problem
-    cut(tmp_path / "cut", U=np.split(U, 4), b=[b])
+    cut(tmp_path / "cut", np.split(U, 4), b)
     data = Measurements.open(tmp_path / "cut", delta=0.01, memory_limit=100)
     if kind == "appended":
         data = data.append(U[:9].astype(np.float64), b[:9]).append(data)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import os
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +16,11 @@ import scipy.sparse as sp
 
 from quadsense.files import table as tables
 from quadsense.files.contents import Arrays, Entry, Unreadable, check_room, listed, place_in
-from quadsense.files.formats import Format, by_name, format_of
+from quadsense.files.formats import Format, by_name, format_of, known
 from quadsense.files.roles import NAMES, NOTHING, Given, base, find_roles, named
-from quadsense.files.shards import Series, joined, joined_entries, shards_in, stacked
 from quadsense.files.strips import Strips, native, strips_of
 from quadsense.files.table import Table
+from quadsense.files.zarr import is_store
 
 RESULT = "quadsense-result"
 """What the metadata of a result's file says it is."""
@@ -67,6 +70,8 @@ class Source:
     def strips(self, entry: Entry, by_columns: bool) -> Strips:
         """A matrix that stays in its file; its rows, or its columns."""
         shape, dtype = entry.shape, np.dtype(entry.dtype)
+        if len(shape) != 2:
+            raise Unreadable(f"{self.path}: U has shape {shape}, and must have two dimensions")
         return Strips(strips_of(self.path, entry.name, shape, dtype, by_columns))
 
 
@@ -85,62 +90,6 @@ class ShardFiles(Source):
         """The arrays of these names, one file's below the other's."""
         held = [(part.path, part.load(names)) for part in self.parts]
         return {name: stacked([(path, each[name]) for path, each in held]) for name in names}
-
-
-@dataclass(frozen=True)
-class Cut(Source):
-    """Arrays that are cut into numbered files.
-
-    Attributes
-    ----------
-    files : dict
-        From the name of an array to its files in order.
-    """
-
-    files: dict[str, tuple[Path, ...]] = field(default_factory=dict)
-
-    def load(self, names: list[str]) -> dict[str, Any]:
-        """The arrays of these names."""
-        code, found = self.format.code(self.path), {}
-        for name in names:
-            parts = [(path, _native(code.load(path, [path.stem])[path.stem]))
-                     for path in self.files[name]]  # fmt: skip
-            plain = all(part.ndim == 1 for _, part in parts)
-            found[name] = np.concatenate([part for _, part in parts]) if plain else stacked(parts)
-        return found
-
-    def places(self, name: str) -> tuple[tuple[Path, int], ...]:
-        """Files of an array, and how many rows of it each holds."""
-        code = self.format.code(self.path)
-        return tuple((path, code.contents(path)[0][0].shape[0]) for path in self.files[name])
-
-    def notes(self, names: dict[str, str]) -> tuple[str, ...]:
-        """From which files arrays were put together, and in which order, by their roles."""
-        several = {role: self.files[name] for role, name in names.items()
-                   if len(self.files[name]) > 1}  # fmt: skip
-        return tuple(
-            f"{role} is in {len(parts)} files, {parts[0].name} to {parts[-1].name}"
-            for role, parts in several.items()
-        )
-
-    def strips(self, entry: Entry, by_columns: bool) -> Strips:
-        """A matrix that stays in its files."""
-        if by_columns:
-            raise MemoryError(
-                f"{self.path}: the columns of {entry} are the vectors, each cut into "
-                f"{len(self.files[entry.name])} files, and all do not fit into memory: store U "
-                "with one row per measurement"
-            )
-        code, parts = self.format.code(self.path), []
-        for path in self.files[entry.name]:
-            (own,) = code.contents(path)[0]
-            if len(own.shape) != 2:
-                raise Unreadable(f"{path}: U has shape {own.shape}, and must have two dimensions")
-            dtype = np.dtype(own.dtype)
-            parts.append((path, Strips(strips_of(path, path.stem, own.shape, dtype))))
-        found = stacked(parts)
-        assert isinstance(found, Strips)
-        return found
 
 
 def look_at(path: str | os.PathLike[str]) -> Source:
@@ -163,25 +112,17 @@ def look_at(path: str | os.PathLike[str]) -> Source:
     return Source(place, kind, entries, metadata)
 
 
-def _look_at_all(path: Path, several: list[Path] | Series) -> Source:
+def _look_at_all(path: Path, several: list[Path]) -> Source:
     """What many files hold together."""
-    if isinstance(several, list):
-        parts = tuple(look_at(each) for each in several)
-        if path.is_dir():  # a result may lie next to its data
-            parts = tuple(part for part in parts if not part.is_result) or parts
-        held = joined_entries([part.entries for part in parts])
-        first = parts[0]
-        for part in parts:
-            if part.is_result:
-                raise Unreadable(f"{part.path} is a quadsense result, and no measurements")
-        return ShardFiles(path, first.format, held, first.metadata, first.table, parts)
-    kind = format_of(next(iter(several.files.values()))[0])
-    entries: tuple[Entry, ...] = ()
-    for name, files in several.files.items():
-        own = [kind.code(each).contents(each)[0][0] for each in files]
-        entries += joined_entries([(replace(each, name=name),) for each in own])
-    kind = replace(kind, title="numbered .npy files")
-    return Cut(path, kind, entries, {}, None, several.files)
+    parts = tuple(look_at(each) for each in several)
+    if path.is_dir():  # a result may lie next to its data
+        parts = tuple(part for part in parts if not part.is_result) or parts
+    held = joined_entries([part.entries for part in parts])
+    first = parts[0]
+    for part in parts:
+        if part.is_result:
+            raise Unreadable(f"{part.path} is a quadsense result, and no measurements")
+    return ShardFiles(path, first.format, held, first.metadata, first.table, parts)
 
 
 def read_measured(
@@ -243,11 +184,9 @@ def _check_readings(source: Source, arrays: Arrays) -> None:
     if sound.all():
         return
     first = int(np.argmin(sound))
-    places = arrays.places
-    if isinstance(source, Cut):  # U and b need not be cut at the same rows
-        places = source.places(arrays.roles["b"][0])
-    if places:
-        raise Unreadable(f"b must be finite, but b[{first}] is {b[first]}{place_in(places, first)}")
+    if arrays.places:
+        place = place_in(arrays.places, first)
+        raise Unreadable(f"b must be finite, but b[{first}] is {b[first]}{place}")
 
 
 def _settled(arrays: Arrays) -> Arrays:
@@ -309,10 +248,7 @@ def _from_arrays(
         values["U"] = sp.csr_array(values["U"].T) if sp.issparse(values["U"]) else values["U"].T
     names = [entry.name for entry in source.entries]
     taken = {role: (name,) for role, name in roles.names.items()}
-    places = source.places(probes.name) if isinstance(source, Cut) else ()
-    notes = source.notes(roles.names) if isinstance(source, Cut) else ()
-    notes += roles.notes
-    return Arrays(values, source.metadata, names, notes, taken, places, roles.transposed)
+    return Arrays(values, source.metadata, names, roles.notes, taken, by_columns=roles.transposed)
 
 
 def _eager(source: Source, most: float) -> float:
@@ -397,3 +333,149 @@ def to_vector(values: Any, scalar: bool = False) -> Any:
     if np.iscomplexobj(found) and not np.any(found.imag):
         found = found.real
     return found
+
+
+# --- measurements in many files -----------------------------------------------------------------
+
+
+ONCE = ("rtol", "conjugate")
+"""What every file must say alike."""
+
+
+def shards_in(path: str | os.PathLike[str]) -> list[Path] | None:
+    """Files that a folder or a pattern stands for; None where it is a file, or one store.
+
+    Raises
+    ------
+    ValueError
+        Where a pattern matches nothing, or files of several formats, or of one array each, are
+        together.
+    """
+    place = Path(path)
+    if glob.has_magic(os.fspath(path)) and not place.exists():
+        found = [Path(each) for each in glob.glob(os.fspath(path))]
+        if not found:
+            raise Unreadable(f"{path} matches no file")
+    elif place.is_dir() and by_name(path) is None and not is_store(place):
+        found = [each for each in place.iterdir() if by_name(each) and each.name[0] != "."]
+        if any(each.suffix.lower() == ".npy" for each in found):
+            return None  # a folder of whole arrays, next to which there may be files of any kind
+    else:
+        return None
+    found = sorted(found, key=lambda each: natural(each.name))
+    formats = {_format(each, path) for each in found}
+    if len(formats) > 1:
+        one, two, *_ = sorted(each.title for each in formats)
+        raise Unreadable(f"{path} holds files of several formats, {one} and {two}: give a pattern")
+    if formats and next(iter(formats)).module == "npy":
+        raise Unreadable(
+            f"{path} holds .npy files, each a single array: write U and b of each part into one "
+            "file (.npz, .h5 or .zarr), or name the arrays, as in open('U.npy', b='b.npy')"
+        )
+    return found or None
+
+
+def natural(name: str) -> list[Any]:
+    """What to sort names by, so that 10 comes after 9."""
+    return [int(each) if each.isdigit() else each.lower() for each in re.split(r"(\d+)", name)]
+
+
+def _format(path: Path, pattern: Any) -> Format:
+    found = by_name(path)
+    if found is None:
+        raise Unreadable(f"{pattern}: {path} is of no known format, its name must end in {known()}")
+    return found
+
+
+def joined(parts: Iterable[tuple[Path, Arrays]], mixed: bool = False) -> Arrays:
+    """Measurements of several files as one; `mixed` where readings are sums of their rows.
+
+    Raises
+    ------
+    ValueError
+        Where a file holds something that another does not, or rows of another kind; it is named.
+    """
+    found = list(parts)
+    (first_path, first), *_ = found
+    values: dict[str, Any] = {}
+    for where, arrays in found:
+        missing = set(first) ^ set(arrays)
+        if missing:
+            name = min(missing)
+            here, there = (where, first_path) if name in arrays else (first_path, where)
+            raise Unreadable(f"{here} holds {name} and {there} does not: shards must be alike")
+        if "mix" in arrays:
+            raise Unreadable(f"{where} holds a mix, which is of all rows: use one file for U and b")
+        if not mixed:
+            _check_rows(where, arrays)
+        if arrays.by_columns != first.by_columns:
+            here, there = (where, first_path) if arrays.by_columns else (first_path, where)
+            raise Unreadable(
+                f"the vectors are the columns of U in {here} and its rows in {there}: shards must "
+                "be alike"
+            )
+    for role in first:
+        values[role] = _column(role, [(where, arrays[role]) for where, arrays in found])
+    notes = tuple(dict.fromkeys(note for _, arrays in found for note in arrays.notes))
+    notes = (f"{len(found)} files, {first_path.name} to {found[-1][0].name}", *notes)
+    places = tuple((where, int(arrays["U"].shape[0])) for where, arrays in found)
+    return Arrays(values, first.metadata, first.names, notes, first.roles, places)
+
+
+def _check_rows(where: Path, arrays: Arrays) -> None:
+    """Refuse a file whose values are not one per row of its U: those of all would be shifted."""
+    rows = int(arrays["U"].shape[0])
+    for role in ("b", "lo", "hi", "delta", "weights"):
+        shape: tuple[int, ...] = np.shape(arrays[role]) if role in arrays else ()
+        if len(shape) == 1 and shape[0] != rows:
+            raise Unreadable(f"{where} holds {rows} rows of U and {shape[0]} values of {role}")
+
+
+def _column(role: str, parts: list[tuple[Path, Any]]) -> Any:
+    (first_path, first), *others = parts
+    if role == "U":
+        return stacked(parts)
+    if role in ONCE or np.ndim(first) == 0:
+        for where, value in others:
+            if not np.array_equal(value, first):
+                raise Unreadable(
+                    f"{role} is {value} in {where} and {first} in {first_path}: shards must agree"
+                )
+        return first
+    return np.concatenate([np.atleast_1d(value) for _, value in parts])
+
+
+def stacked(parts: list[tuple[Path, Any]]) -> Any:
+    """Rows of several files, one below the other."""
+    first_path, first = parts[0]
+    for where, rows in parts:
+        if rows.ndim != 2:
+            raise Unreadable(
+                f"{where} holds an array of shape {rows.shape}, and others of two axes"
+            )
+        for what, here, there in (
+            ("rows of length", first.shape[1], rows.shape[1]),
+            ("numbers of type", first.dtype, rows.dtype),
+        ):
+            if here != there:
+                raise Unreadable(
+                    f"{where} holds {what} {there} and {first_path} {what} {here}: the parts of "
+                    "one U must be alike"
+                )
+    if isinstance(first, Strips):
+        return Strips([strip for _, rows in parts for strip in rows])
+    if sp.issparse(first):
+        return sp.csr_array(sp.vstack([rows for _, rows in parts]))
+    return np.concatenate([rows for _, rows in parts])
+
+
+def joined_entries(parts: list[tuple[Entry, ...]]) -> tuple[Entry, ...]:
+    """What several files hold together, by the names that the first has."""
+    found = []
+    for entry in parts[0]:
+        same = [each for entries in parts for each in entries if each.name == entry.name]
+        shape = entry.shape
+        if shape and all(each.shape for each in same):
+            shape = (sum(each.shape[0] for each in same), *shape[1:])
+        found.append(Entry(entry.name, shape, entry.dtype, entry.sparse))
+    return tuple(found)
