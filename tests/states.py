@@ -6,10 +6,24 @@ import numpy as np
 
 import quadsense
 from quadsense.core.question import Question
+from quadsense.files import read_arrays, write_arrays
+from quadsense.files.codec import decode, encode
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.minimax.method import Stage
 from quadsense.methods.psd.method import Bisection
+
+
+def save_state(path, state):
+    """Write a state."""
+    arrays, plain = encode(state)
+    write_arrays(path, arrays, {"state": plain})
+
+
+def load_state(path):
+    """Read a state that `save_state` wrote."""
+    stored = read_arrays(path)
+    return decode(stored, stored.metadata["state"])
 
 
 def _problem(U, b, delta, gram=None, **named):

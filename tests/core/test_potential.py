@@ -67,23 +67,6 @@ def test_hessian_weights_are_the_second_derivative():
         assert (phi[0] - 2 * phi[1] + phi[2]) / t**2 == pytest.approx(weights[i], rel=1e-5)
 
 
-def test_matrix_versions_equal_the_matrix_functions(rng):
-    from scipy.linalg import coshm, sinhm
-
-    B = rng.standard_normal((6, 6)) + 1j * rng.standard_normal((6, 6))
-    X = B + B.conj().T
-    for scaled, truth in (
-        (potential.spectral_sinh(X), sinhm(X)),
-        (potential.spectral_cosh(X), coshm(X)),
-    ):
-        np.testing.assert_allclose(
-            scaled.values * np.exp(scaled.shift), truth, rtol=0, atol=1e-12 * np.abs(truth).max()
-        )
-    assert potential.spectral_log_potential(X) == pytest.approx(
-        np.log(np.trace(coshm(X)).real), rel=1e-13
-    )
-
-
 def test_strict_namespace_gives_the_same_numbers(rng):
     x = rng.standard_normal(20) * 50
     strict = array_api_strict.asarray(x)

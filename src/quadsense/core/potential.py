@@ -67,29 +67,6 @@ def log_potential(x: Array) -> float:
     return shift + math.log(float(namespace(x).sum(values)))
 
 
-def spectral_log_potential(X: Array) -> float:
-    r""":math:`\log \Psi = \log \mathrm{tr} \cosh X`, X symmetric or Hermitian [QSZ24, App. C]."""
-    return log_potential(namespace(X).linalg.eigvalsh(X))
-
-
-def _spectral_function(X: Array, scaled: ScaledPotential, vectors: Array) -> ScaledPotential:
-    xp = namespace(X)
-    values = (vectors * xp.astype(scaled.values, vectors.dtype)) @ xp.conj(vectors.T)
-    return ScaledPotential(values, scaled.shift)
-
-
-def spectral_sinh(X: Array) -> ScaledPotential:
-    """``sinh(X) / exp(M)`` of a symmetric or Hermitian matrix, M its spectral norm."""
-    values, vectors = namespace(X).linalg.eigh(X)
-    return _spectral_function(X, scaled_sinh(values), vectors)
-
-
-def spectral_cosh(X: Array) -> ScaledPotential:
-    """``cosh(X) / exp(M)`` of a symmetric or Hermitian matrix, M its spectral norm."""
-    values, vectors = namespace(X).linalg.eigh(X)
-    return _spectral_function(X, scaled_cosh(values), vectors)
-
-
 def residual_bound(log_potential: float, lam: float) -> float:
     r"""Largest ``max|z_i|`` that a potential allows: :math:`\cosh^{-1}(\Phi)/\lambda`.
 

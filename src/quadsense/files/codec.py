@@ -9,7 +9,6 @@ the reader lists the classes that may be there, each field must be what its anno
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -21,14 +20,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
 from quadsense.device import DeviceArray, tensor_of
-from quadsense.files.npz import read_arrays, write_arrays
 from quadsense.typing import is_number, is_whole
-
-FORMAT = "quadsense state"
-"""What the metadata of a state's file says it is."""
-
-VERSION = 1
-"""Of that format: it rises when states written before could not be read any more."""
 
 PACKAGE = "quadsense"
 """The package whose dataclasses and enumerations a file may name."""
@@ -110,26 +102,6 @@ def decode(
         KeyError, TypeError, AttributeError, IndexError, ImportError, RecursionError
     ) as error:  # fmt: skip
         raise ValueError(f"this is no state, or a damaged one ({error!r})") from None
-
-
-def save_state(path: str | os.PathLike[str], state: Any) -> None:
-    """Write a state, whole or not at all."""
-    arrays, plain = encode(state)
-    write_arrays(path, arrays, {"format": FORMAT, "version": VERSION, "state": plain})
-
-
-def load_state(path: str | os.PathLike[str], convert: Callable[[Any], Any] | None = None) -> Any:
-    """Read a state written by `save_state`; see `decode`."""
-    stored = read_arrays(path)
-    meta = stored.metadata
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a state; it holds {stored.listing}")
-    if meta.get("version") != VERSION:
-        raise ValueError(
-            f"{path} was written by another quadsense (format {meta.get('version')}, this one "
-            f"reads {VERSION})"
-        )
-    return decode(stored, meta.get("state"), convert)
 
 
 class _Writer:

@@ -149,11 +149,6 @@ def _both(C: Any, columns: Columns) -> Any:
     return (C * D) * D[:, None]
 
 
-def form_in(C: Array, columns: Columns | None) -> Array:
-    """C, (n, n), of ``<C, A>`` for the scaled unknown."""
-    return C if columns is None else _both(C, columns)
-
-
 def dense_in(A: Array, columns: Columns | None) -> Array:
     """``D^-1 A D^-1`` of an (n, n) array, or ``D^-1 x`` of a vector."""
     if columns is None:

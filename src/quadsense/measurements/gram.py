@@ -157,8 +157,12 @@ class MatrixFreeGram(_Operator):
         return self.rows.gram_times(s)
 
     def apply_part(self, s: Array, index: Array) -> Array:
-        """``K @ s`` from products with the rows in `index`."""
-        return self.rows.gram_part(s, index)
+        """``K @ s`` for an s that is zero outside `index`, from products with those rows."""
+        rows = self.rows
+        if not rows.rank_one:
+            return rows.gram_times(s)
+        columns = rows.xp.abs(rows.times(rows.take_unit(index).T)) ** 2
+        return columns @ rows.xp.take(s, index)
 
 
 # Streaming one entry of an explicit K from memory costs as much as this many flops of a matrix

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
 from quadsense.core.records import cached_property
-from quadsense.measurements.formed import FEATURE_ROWS, Weigh
+from quadsense.measurements.formed import FEATURE_ROWS
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import is_sparse
@@ -418,10 +418,6 @@ class Mixed(Sensing):
                 found[:, rows] = tail.weights @ inner.T * scales[rows]
         return found, tail.gram()
 
-    def gram_part(self, s: Array, index: Array) -> Array:
-        """``K s`` for an s that is zero outside `index`."""
-        return self.gram_times(s)
-
     def row_sums(self, apply: Callable[[Array], Array]) -> Array:
         """Row sums of ``|W| K_0 |W|^T``, which no entry of K exceeds in modulus."""
         sizes = abs(self.weights)
@@ -466,36 +462,12 @@ class Mixed(Sensing):
 
     # --- what sums of rows do not have -------------------------------------------------------
 
-    def times(self, X: Array) -> Array:
-        """Not of sums: see `low_rank`."""
-        self._no_rows()
-
-    def combine(self, Y: Array) -> Array:
-        """Not of sums."""
-        self._no_rows()
-
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Not of sums."""
-        self._no_rows()
-
-    def block(self, first: int, last: int) -> Array:
-        """Not of sums."""
-        self._no_rows()
-
-    def take_unit(self, index: Array) -> Array:
-        """Not of sums."""
-        self._no_rows()
-
-    def images(self, Y: Array) -> Array:
-        """Not of sums."""
-        self._no_rows()
-
-    def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """Not of sums."""
-        self._no_rows()
-
-    def _no_rows(self) -> NoReturn:
+    def _no_rows(self, *_: Any) -> NoReturn:
+        """Raise a TypeError: see `low_rank`, which asks the rows themselves."""
         raise TypeError("a sum of rows (mix) is no row: use forward, adjoint, or those of `raw`")
+
+    times = combine = blocks = block = _no_rows  # type: ignore[assignment]
+    take_unit = images = through = _no_rows  # type: ignore[assignment]
 
 
 def _gram(rows: Sensing, Y: Array) -> Array:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -39,10 +39,6 @@ Form = Literal["numpy", "device", "tf32", "single", "unit", "conjugated"]
 - "single": with products in single precision, where those are quicker;
 - "unit", "conjugated": of unit norm, and conjugated, a rounding off, where that costs nothing.
 """
-
-
-Blocks: TypeAlias = "Iterator[tuple[slice, Probes]]"
-"""Some rows at a time: which they are, and themselves as rows of a kind."""
 
 
 class Portable:

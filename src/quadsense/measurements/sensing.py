@@ -575,11 +575,6 @@ class Sensing(Portable):
         """``K @ Y`` with K never held whole: (m,) or (m, k) to the same."""
         return formed.gram_times(self, Y)
 
-    def gram_part(self, s: Array, index: Array) -> Array:
-        """``K @ s`` for an s that is zero outside `index`, from products with those rows."""
-        columns = self.xp.abs(self.times(self.take_unit(index).T)) ** 2
-        return columns @ self.xp.take(s, index)
-
     def row_sums(self, apply: Callable[[Array], Array]) -> Array:
         """Bounds on the row sums of ``|K|``: of K, which has no negative entry, by `apply`."""
         return apply(self.nonzero)

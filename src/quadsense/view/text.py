@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from quadsense.measurements import Measurements
 from quadsense.measurements.unit import LARGEST_RANK_PROBLEM
-from quadsense.methods import METHODS
 from quadsense.query.plan import Plan, in_words
 from quadsense.query.scaling import Scaling
 from quadsense.result import words
@@ -120,27 +119,6 @@ def plan_text(plan: Plan) -> str:
         *(("because" if i == 0 else "", reason) for i, reason in enumerate(plan.reasons)),
     ]
     return "\n".join(f"{name:<16} {text}" for name, text in lines)
-
-
-def methods_table() -> str:
-    """What the methods say of themselves, as a table in Markdown: for the docs."""
-    header = ["method", "for", "A is", "one-sided", "no delta", "proves none fits", "options"]
-    names = {"symmetric": "symmetric", "psd": "semidefinite", "rank": "of low rank"}
-    lines = [header, ["---"] * len(header)]
-    for name in METHODS:
-        kind = METHODS.traits(name)
-        able = [kind.one_sided, kind.without_tolerance, kind.proves]
-        options = ", ".join(f"`{option}`" for option in kind.options.names())
-        lines.append(
-            [
-                f"`{name}`",
-                kind.summary,
-                ", ".join(names[cone] for cone in sorted(kind.cones)),
-                *("yes" if yes else "no" for yes in able),
-                options or "none",
-            ]
-        )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def scaling_text(found: Scaling, memory: float) -> str:
