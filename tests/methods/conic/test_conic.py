@@ -8,6 +8,7 @@ import pytest
 import questions
 from conic_cases import drawn, entropy, least, normal, readings, truth, unit_rows
 from helpers import cover, sampled
+from scipy.optimize import linprog
 
 from quadsense import SensedMatrix
 from quadsense.arrays import to_numpy
@@ -389,3 +390,23 @@ def test_a_wider_gap_takes_fewer_steps_and_is_kept():
     close, wide = solved(U, q), solved(U, q, gap=0.01)
     assert wide.iterations < close.iterations
     assert wide.objective - wide.bound <= 0.01 * abs(wide.objective)
+
+
+def test_largest_miss_begins_with_multipliers_that_balance_and_proves_it_in_few_steps():
+    rng = np.random.default_rng(2)
+    U, b = unit_rows(rng, 1000, 6, False), rng.standard_normal(1000)
+    q = asked("slack_max", b, b)
+    found = solved(U, q, gap=0.01)
+    assert found.status == "solved"
+    assert found.iterations <= 5
+    G = np.array([np.outer(u, u.conj()).real[np.triu_indices(6)] for u in U])
+    G *= np.where(np.equal(*np.triu_indices(6)), 1.0, 2.0)
+    ones = np.ones((1000, 1))
+    best = linprog(
+        np.append(np.zeros(21), 1.0),
+        np.block([[G, -ones], [-G, -ones]]),
+        np.concatenate([b, -b]),
+        bounds=(None, None),
+    )
+    assert found.bound <= best.fun * (1.0 + 1e-9) <= found.objective * (1.0 + 2e-9)
+    assert found.objective - found.bound <= 0.01 * found.objective

@@ -36,8 +36,11 @@ from quadsense.system.watch import BLOCK_FLOPS, look
 
 Index = npt.NDArray[np.intp]
 
-MIN_CLEAR_PIVOT = 1e-6
-"""Least pivot to the largest at which rows surely see everything."""
+MIN_CLEAR_PIVOT = {np.float32: 0.05, np.float64: 1e-6}
+"""Least pivot to the largest at which rows surely see everything, by the factor's precision."""
+
+MIN_SINGLE_ORDER = 200
+"""Order from which a factor in single precision gains more than what it leaves costs."""
 
 
 class KernelCoordinates(Protocol):
@@ -218,10 +221,12 @@ def _seen(F: Sensing) -> tuple[Real, Index, Real] | None:
     over rows that all cancel. Pivots are found by LAPACK, wherever the rows are: once.
     """
     if F.m >= F.unknowns:
-        upper, info = factor_upper(F.normal())
-        pivots = np.abs(np.diagonal(upper))
-        if info == 0 and bool(np.min(pivots) > MIN_CLEAR_PIVOT * np.max(pivots)):
-            return None
+        single = F.unknowns >= MIN_SINGLE_ORDER and not F.waits
+        for dtype in (np.float32, np.float64) if single else (np.float64,):
+            upper, info = factor_upper(F.normal(dtype=dtype))
+            pivots = np.abs(np.diagonal(upper))
+            if info == 0 and bool(np.min(pivots) > MIN_CLEAR_PIVOT[dtype] * np.max(pivots)):
+                return None
     K = np.ascontiguousarray(_gram(F))
     tolerance = float(np.max(np.diagonal(K), initial=0.0)) * max(F.m, F.unknowns) * 1e-15
     L, order = pivoted(K, tolerance)

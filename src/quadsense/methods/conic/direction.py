@@ -146,11 +146,29 @@ def gap_of(program: KernelProgram, at: KernelPoint, eigenvalues: Vector | None) 
     eigenvalues : ndarray, shape (n,), or None
         Of ``A S``; of a target of 0 any numbers of the same sum.
     """
+    if program.homogeneous:
+        return _gap_of_largest(program, at)
     total = float(np.sum(at.bought * at.left)) + (at.t * at.t_dual if program.common else 0.0)
     total += _apart((at.slacks * at.duals)[program.finite], program.row_target)
     if eigenvalues is not None:
         total += _apart(eigenvalues, program.cone_target)
     return total
+
+
+def _gap_of_largest(program: KernelProgram, at: KernelPoint) -> float:
+    """Return the largest miss minus the bound by the rows' multipliers, scaled to what they may be.
+
+    What both ends of a row have in common bounds nothing: without it the others may be larger.
+    """
+    y = at.duals[0] - at.duals[1]
+    shares = np.where(program.share > 0.0, program.share, 1.0)
+    over = np.where(program.finite, (program.signs * at.v - program.ends) / shares, 0.0)
+    largest, gain, mass = numbers(
+        np.max(over, initial=0.0),
+        -np.sum(program.ends * np.maximum(program.signs * y, 0.0)),
+        np.sum(np.max(program.share, axis=0) * np.abs(y)),
+    )
+    return largest - max(gain / mass, 0.0) if mass > 0.0 else largest
 
 
 def _apart(p: Vector, target: float) -> float:

@@ -19,6 +19,9 @@ from quadsense.methods.equalities import equalities_of, held_dense, held_factor
 from quadsense.proofs.costs import at_zero
 from quadsense.system.watch import look
 
+MIN_SHARES = 1e-3
+"""Sum of shares below which multipliers are little but rounding."""
+
 MAX_HOLDS = 3
 """Last steps: onto the equalities, and with ends that the one before crossed."""
 
@@ -84,7 +87,7 @@ def dual(program: KernelProgram, at: KernelPoint) -> Vector:
     if question.rows == "slack_sum":
         y = np.where(question.soft, np.clip(y, -question.weights, question.weights), y)
     elif question.rows == "slack_max":
-        _add_shares(question, y)
+        _add_shares(question, y, program.homogeneous)
     silent = to_numpy(program.given.nonzero) == 0.0
     if bool(np.any(silent)):
         _add_silent(program, y, np.flatnonzero(silent))
@@ -93,11 +96,14 @@ def dual(program: KernelProgram, at: KernelPoint) -> Vector:
     return np.where((y < 0.0) & ~np.isfinite(question.lo) & (program_box(program)), 0.0, y)
 
 
-def _add_shares(question: Question, y: Vector) -> None:
-    """Scale the multipliers of soft rows so that their shares add up to 1 at most."""
+def _add_shares(question: Question, y: Vector, homogeneous: bool) -> None:
+    """Scale the multipliers of soft rows so that their shares add up to 1 at most.
+
+    To 1 where t is all of the objective: then any multiple of y is as feasible.
+    """
     soft = question.soft & (question.weights > 0.0)
     total = float(np.sum(np.abs(y[soft]) / question.weights[soft]))
-    if total > 1.0:
+    if total > 1.0 or (homogeneous and total > MIN_SHARES):
         y[soft] /= total * (1.0 + 1e-15 * question.m)
 
 

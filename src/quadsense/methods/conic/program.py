@@ -160,6 +160,16 @@ class KernelProgram:
         return self.question.rows == "slack_max" and bool(np.any(self.share))
 
     @cached_property
+    def homogeneous(self) -> bool:
+        """Whether t is all of the objective, every row may miss, and there is no cone.
+
+        Then ``F*(y) = 0`` is all that is asked of multipliers but their sum: they may be scaled.
+        """
+        hard = self.finite & (self.share == 0.0)
+        alone = self.common and not (self.psd or self.alpha or self.floor)
+        return alone and not bool(np.any(self.C) or np.any(hard) or np.any(self.equal))
+
+    @cached_property
     def tied(self) -> bool:
         """Whether multipliers follow A: then both sides take the same step."""
         return self.alpha > 0.0 or bool(np.any(self.curve)) or bool(np.any(self.softness))

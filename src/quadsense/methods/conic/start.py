@@ -24,6 +24,9 @@ it is more easily made less than more."""
 MIN_ROOM = 1e-5
 """Room at the ends, in the mean and in units of the readings, below which there is none."""
 
+LEVEL_FACTOR = 1.1
+"""Times the largest miss of least squares that a common t is at first."""
+
 MAX_BALANCES = 8
 """Looks at the size of the first products."""
 
@@ -90,8 +93,8 @@ def _held_size(program: KernelProgram) -> float | None:
 def _least_squares(program: KernelProgram) -> tuple[Array, Vector]:
     """Return a fit to the middles, each weighed by the width of its interval, and its dual.
 
-    The latter is the smallest y with ``F*(y) = -C``, in the same weights. Both are 0 where rounding
-    leaves neither.
+    The latter is the smallest y with ``F*(y) = -C``, in the same weights; under a common t, the
+    residuals, for which ``F*(y) = 0``. Both are 0 where rounding leaves neither.
     """
     zero, nothing = np.zeros_like(program.C), np.zeros_like(program.level)
     if program.F.m == 0:
@@ -108,7 +111,9 @@ def _least_squares(program: KernelProgram) -> tuple[Array, Vector]:
         system = KernelSystem(
             plain_coordinates(program, weights), E, program.equal, ROUGH_RESIDUAL, True
         )
-        fit, y = system.solve(zero, middle)[0], system.solve(-program.C, nothing)[1]
+        fit, y, _ = system.solve(zero, middle)
+        if not program.homogeneous:
+            y = system.solve(-program.C, nothing)[1]
     except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
         return zero, nothing
     sound = np.isfinite(fit).all() and np.isfinite(y).all()
@@ -127,6 +132,8 @@ def _around(
     floor = max(0.5 * worst, 1e-3 * even)
     hard = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
     t, mu = 0.0, max(program.row_target, program.cone_target, _pull(program, A))
+    if program.homogeneous and y is not None and bool(np.any(y)) and bool(np.all(finite)):
+        return _around_residuals(program, A, v, y)
     if program.common:
         shares = np.where(program.share > 0.0, program.share, 1.0)
         least = np.where(soft, np.maximum(-1.1 * room, 0.0) + 0.1 * even, 0.0)
@@ -154,6 +161,21 @@ def _around(
     t_dual = mu / t if program.common else 1.0
     held = np.zeros_like(program.level)
     return KernelPoint(A, X, S, v, slacks, duals, bought, left, t, t_dual, held)
+
+
+def _around_residuals(program: KernelProgram, A: Array, v: Vector, y: Vector) -> KernelPoint:
+    """Return a point of that A and residuals y: its multipliers satisfy ``F*(y) = 0``.
+
+    The even part that keeps all of them away from 0 does not take part in that sum.
+    """
+    zero, one = np.zeros_like(program.ends), np.ones_like(program.ends)
+    room = program.ends - program.signs * v
+    t = LEVEL_FACTOR * float(np.max(-room / program.share))
+    duals = np.maximum(program.signs * y, 0.0) + float(np.mean(np.abs(y)))
+    t_dual = 1.0 / (1.0 + duals.size)
+    duals = duals * ((1.0 - t_dual) / float(np.sum(program.share * duals)))
+    slacks, held = room + program.share * t, np.zeros_like(v)
+    return KernelPoint(A, None, None, v, slacks, duals, zero, one, t, t_dual, held)
 
 
 def _bought(program: KernelProgram, room: Vector, mu: float) -> Vector:

@@ -56,6 +56,10 @@ how many."""
 HOPELESS_STEP = 0.01
 """Above this, a step that takes something off the residuals goes before one that does not."""
 
+MIN_BACKOFF, MAX_BACKOFF = 0.9, 0.99
+"""Shares of the way to the boundary that steps take, short ones and long ones; all of a linear
+program take the latter."""
+
 MIN_STEP = 1e-7
 """Steps below this are none."""
 
@@ -270,7 +274,9 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
         lengths = _tied(program, *newton.lengths(other))
         if min(lengths) > min(primal, dual):
             step, taken, (primal, dual) = other, share, lengths
-    backoff = 0.9 + 0.09 * min(1.0, primal, dual)
+    backoff = MAX_BACKOFF
+    if program.psd or program.tied:
+        backoff = MIN_BACKOFF + (MAX_BACKOFF - MIN_BACKOFF) * min(1.0, primal, dual)
     primal, dual = min(1.0, backoff * primal), min(1.0, backoff * dual)
     if max(primal, dual) < MIN_STEP:
         return None, newton.system.single

@@ -28,7 +28,7 @@ from quadsense.core.cholesky import (
 from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import algebra, numbers, waits
 from quadsense.device.algebra import or_there
-from quadsense.methods.conic.coordinates import KernelCoordinates
+from quadsense.methods.conic.coordinates import MIN_SINGLE_ORDER, KernelCoordinates
 from quadsense.methods.conic.program import Mask
 from quadsense.system.watch import look
 
@@ -55,9 +55,6 @@ ROUGH_RESIDUAL = 1e-9
 
 MAX_GRADIENTS = 12
 """Products of conjugate gradients at most: of a factor in single precision that is worth it."""
-
-MIN_SINGLE_ORDER = 200
-"""Order from which a factor in single precision gains more than what it leaves costs."""
 
 MAX_FLOP_RATIO = 10.0
 """Factor by which the second way may take more flops, where the first rounds too much."""
