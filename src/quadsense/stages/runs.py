@@ -25,6 +25,7 @@ from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
 from quadsense.query.plan import Decision, Plan
 from quadsense.query.request import Start, error_units, options_of, start_value
+from quadsense.result.values import Comparison, allowed_size
 from quadsense.run.loop import Limits, Outcome, reference, run
 from quadsense.system.watch import FLOPS, Stop, Watch
 from quadsense.vocabulary import Status
@@ -145,7 +146,8 @@ def to_problem(
 def in_turn(request: Request, methods: tuple[str, ...], set_aside: Any = NO_ROWS) -> Answer:
     """Run the methods in turn, each from what the one before has found.
 
-    A fit that is not what the question asks for is kept where the others find nothing better.
+    A fit that is not what the question asks for is kept where the others find nothing better, and
+    so is an optimum that is within its constraints only up to rounding.
     """
     followed = len(methods) > 1  # whether or not they fit: memory does not change the steps
     answer = run_method(request, methods[0], set_aside, request.warm, followed)
@@ -153,14 +155,26 @@ def in_turn(request: Request, methods: tuple[str, ...], set_aside: Any = NO_ROWS
         outcome = answer.outcome
         handed_over = outcome.claim is not None and outcome.claim.kind == "inconsistent"
         lost = outcome.status is Status.MET and is_lost(answer) and request.problem.question
+        outside = outcome.status is Status.OPTIMAL and not _keeps_constraints(request, answer)
         if outcome.status is Status.INTERRUPTED or not (
-            handed_over or lost or outcome.status is Status.STALLED
+            handed_over or lost or outside or outcome.status is Status.STALLED
         ):
             break
         after = run_method(request, name, set_aside, outcome.warm)
-        if not lost or after.outcome.status is Status.MET:
+        better = after.outcome.status in (Status.MET, Status.OPTIMAL if outside else Status.MET)
+        if better or not (lost or outside):
             answer = after
     return answer
+
+
+def _keeps_constraints(request: Request, answer: Answer) -> bool:
+    """Return whether the matrix is within all constraints, whatever rounding did."""
+    data = request.data
+    if not data.constraints:
+        return True
+    size = allowed_size(data, answer.matrix)
+    values = Comparison(data, answer.outcome.found, answer.set_aside, size)
+    return bool(values.met[data.measured :].all())
 
 
 def is_lost(answer: Answer) -> bool:
