@@ -36,6 +36,9 @@ if TYPE_CHECKING:
         bounds_from_ranges,
         rtol_from_dof,
     )
+    from quadsense.many.results import ManyResults
+    from quadsense.many.solve import solve_many
+    from quadsense.many.stored import load_many
     from quadsense.probes import check_probes
     from quadsense.ranges.ranges import Interval, NothingFits
     from quadsense.sigma import SigmaEstimate, estimate_sigma
@@ -47,6 +50,7 @@ __all__ = [
     "Certificate",
     "History",
     "Interval",
+    "ManyResults",
     "Measurements",
     "NothingFits",
     "Result",
@@ -64,10 +68,12 @@ __all__ = [
     "delta_from_sigma",
     "estimate_sigma",
     "interval",
+    "load_many",
     "load_result",
     "probes",
     "rtol_from_dof",
     "solve",
+    "solve_many",
     "solve_spectral",
     "theory",
     "to_cvxpy",
@@ -82,11 +88,14 @@ _LATER = {
     "Interval": ("quadsense.ranges.ranges", "Interval"),
     "NothingFits": ("quadsense.ranges.ranges", "NothingFits"),
     "check_probes": ("quadsense.probes.check", "check_probes"),
+    "ManyResults": ("quadsense.many.results", "ManyResults"),
     "datasets": ("quadsense.datasets", None),
     "estimate_sigma": ("quadsense.sigma", "estimate_sigma"),
+    "load_many": ("quadsense.many.stored", "load_many"),
     "plot": ("quadsense.plot", None),  # needs matplotlib, which is an extra
     "probes": ("quadsense.probes", None),
     "rtol_from_dof": ("quadsense.core.noise", "rtol_from_dof"),
+    "solve_many": ("quadsense.many.solve", "solve_many"),
     "solve_spectral": ("quadsense.spectral", "solve_spectral"),
     "theory": ("quadsense.core.theory", None),
     "to_cvxpy": ("quadsense.compare", "to_cvxpy"),

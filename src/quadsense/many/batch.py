@@ -1,0 +1,340 @@
+"""What is asked of many problems, and the work on a chunk of them: answers and what is proved.
+
+For f the sum of squares, G its gradient at A, P any positive semidefinite matrix, nu any number
+(0 where the trace is free) and ``Q = P + nu I - G``, every A' in the cone, of that trace, has
+
+    f(A') >= f(A) - <P, A> - ||Q||^2/(4 sigma),
+
+sigma the least eigenvalue of the normal matrix: f(A') >= f(A) + <G, A' - A> + sigma ||A' - A||^2,
+and ``<P, A'> >= 0``. The coefficients of covariates count among the unknowns. As ``G/2 = F*(y)``
+with ``y = W z``, the same numbers prove infeasibility: F*(y) has no eigenvalue below that of
+``(nu I - Q)/2``, and y is lifted by so much along rows with an upper end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector
+from quadsense.core.intervals import UNIT, Intervals
+from quadsense.core.records import cached_property
+from quadsense.many import kernels
+from quadsense.many.normal import Features, Normal, least_squares, own_normals, shared_normal
+from quadsense.many.readings import Chunk, Ends, Readings
+from quadsense.measurements.validate import checked_rows
+from quadsense.proofs.positive import lift_floor
+from quadsense.proofs.rounding import gamma
+
+Array = npt.NDArray[np.float64]
+
+NEGLIGIBLE = 1e-8
+"""Error of a reading, as a part of it, that counts as none (see `result.values`)."""
+
+MAX_STEPS = 2000
+"""Steps after which a problem is left to `solve`; 5 to 60 are usual."""
+
+GAP_SHARE = 1e-3
+"""Share of the gap at which steps stop: A is then known to more digits than its cost, and the bound
+that is proved counts every rounding."""
+
+CHUNK_ENTRIES = 2**17
+"""Readings, or entries of normal matrices, that are worked on at once: they stay in cache."""
+
+READING_TERMS = 32
+"""Roundings of a residual in addition to those of its sum: of the features, of A and its norm."""
+
+UP = 1.0 + 1e-12
+"""Factor that covers the few operations on bounds, each of some roundings."""
+
+
+@dataclass
+class Answers:
+    """What is known of k problems, one entry each; written chunk by chunk.
+
+    Attributes
+    ----------
+    packed : ndarray of shape (k, N)
+    coef : ndarray of shape (k, p)
+    status : ndarray of int8, shape (k,)
+        Numbers in `results.STATUSES`.
+    max_ratio, lower_bound, objective, objective_lower : ndarray of shape (k,)
+    worst_row : ndarray of int, shape (k,)
+    met, corrected, closed : ndarray of bool, shape (k,)
+    """
+
+    packed: Array
+    coef: Array
+    status: npt.NDArray[np.int8]
+    max_ratio: Vector
+    worst_row: npt.NDArray[np.int32]
+    lower_bound: Vector
+    objective: Vector
+    objective_lower: Vector
+    met: npt.NDArray[np.bool_]
+    corrected: npt.NDArray[np.bool_]
+    closed: npt.NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls, k: int, size: int, p: int) -> Answers:
+        """Return answers of which nothing is known."""
+        return cls(
+            np.full((k, size), np.nan), np.full((k, p), np.nan), np.full(k, -1, np.int8),
+            np.full(k, np.nan), np.full(k, -1, np.int32), np.zeros(k), np.full(k, np.nan),
+            np.zeros(k), np.zeros(k, bool), np.zeros(k, bool), np.zeros(k, bool),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is asked of all problems.
+
+    Attributes
+    ----------
+    U : ndarray of shape (m, n)
+        The probes.
+    conjugate : bool
+        Whether they were given conjugated.
+    features : Features
+    readings : Readings
+    psd : bool
+    trace : float, (float, float) or None
+    gap : float
+    """
+
+    U: npt.NDArray[Any]
+    conjugate: bool
+    features: Features
+    readings: Readings
+    psd: bool
+    trace: Any
+    gap: float
+
+    @property
+    def given(self) -> npt.NDArray[Any]:
+        """The rows of U as they were given."""
+        return self.U.conj() if self.conjugate else self.U
+
+    @property
+    def chunk_rows(self) -> int:
+        """Problems of a chunk."""
+        q = self.features.psi.shape[1]
+        entries = self.readings.m + 4 * q
+        if not self.readings.shared or self.readings.drop:
+            entries = max(entries, 3 * q * q)
+        return max(1, CHUNK_ENTRIES // entries)
+
+    @property
+    def rounding(self) -> float:
+        """Error of a residual, relative to the norms of the row and of the unknowns."""
+        return gamma(self.features.psi.shape[1] + READING_TERMS)
+
+    @cached_property
+    def normal(self) -> Normal | None:
+        """The normal matrix of the weights that all problems have, if they do."""
+        if not self.readings.shared:
+            return None
+        found = self.readings.chunk(0, 1)
+        weights = found.weights
+        if found.missing is not None:
+            whole = Readings.chunk(self._without_missing, 0, 1)
+            weights = whole.weights
+        return shared_normal(self.features, self.features.weights(weights[:1]))
+
+    @property
+    def _without_missing(self) -> Readings:
+        """The same tolerances and weights with a problem whose readings are all there."""
+        other = object.__new__(Readings)
+        other.__dict__.update(self.readings.__dict__)
+        other.B = np.zeros((1, self.readings.m))
+        return other
+
+    @cached_property
+    def floor(self) -> float:
+        """A proved sigma with ``sum_i u_i u_i*/|u_i|^2 >= sigma I``; 0 where none is proved."""
+        ends = np.where(self.readings.squares > 0.0, 1.0, np.inf)
+        rows = checked_rows(self.U, False)
+        return lift_floor(rows, Intervals(np.zeros_like(ends), ends, ends, ends))
+
+    def work(self, chunk: Chunk, answers: Answers) -> None:
+        """Answer the problems of a chunk as far as the compiled loops can."""
+        for index, normal in self.groups(chunk):
+            self._answer(chunk.taken(index), normal, answers, chunk.first + index)
+
+    def groups(self, chunk: Chunk) -> Iterator[tuple[npt.NDArray[np.intp], Normal]]:
+        """Yield problems of a chunk that the compiled loops can take, and their normal matrices."""
+        own = chunk.plain
+        if self.normal is not None:
+            whole = chunk.plain
+            if chunk.missing is not None:
+                whole = whole & ~chunk.missing.any(axis=1)
+            if whole.any():
+                yield np.flatnonzero(whole), self.normal
+            own = chunk.plain & ~whole
+        index = np.flatnonzero(own)
+        if index.size:
+            part = chunk.taken(index)
+            w = np.broadcast_to(part.weights, part.b.shape)
+            yield index, own_normals(self.features, self.features.weights(w))
+
+    def floor_of(self, chunk: Chunk, normal: Normal) -> Vector:
+        """Return sums of squares that count as none."""
+        return NEGLIGIBLE**2 * weighted_squares(normal.w[:, : self.readings.m], chunk.b)
+
+    def trace_held(self, x: Array) -> npt.NDArray[np.bool_]:
+        """Return which packed matrices have a trace between the ends, where there are two."""
+        if not isinstance(self.trace, tuple):
+            return np.ones(len(x), np.bool_)
+        total = x[:, : self.features.n].sum(axis=1)
+        room = gamma(2 * self.features.n) * np.abs(x[:, : self.features.n]).sum(axis=1)
+        return (total - room >= self.trace[0]) & (total + room <= self.trace[1])
+
+    def _answer(self, chunk: Chunk, normal: Normal, answers: Answers, index: Any) -> None:
+        features, p, n = self.features, self.features.p, self.features.n
+        b = features.readings(chunk.b)
+        y = least_squares(features, normal, b)
+        x = np.ascontiguousarray(y[:, p:])
+        k = len(y)
+        floor = self.floor_of(chunk, normal)
+        P, steps = np.zeros_like(x), np.zeros(k, np.int64)
+        if self.psd:
+            z = y @ features.psi.T - b
+            rest = weighted_squares(normal.w, z)
+            fixed = math.nan if features.trace is None else features.trace
+            best = np.empty_like(x)
+            kernels.cone_least_squares(
+                normal.schur, normal.least, normal.most, normal.sigma, x, rest, floor, fixed,
+                GAP_SHARE * self.gap, MAX_STEPS, n, features.is_complex, best, P, steps,
+            )  # fmt: skip
+            y = np.concatenate([y[:, :p], best], axis=1)
+            if p:
+                moved = np.flatnonzero(steps)
+                y[moved] = self._with_best_covariates(normal, b, y, moved)
+        found = self.claims(chunk, normal, b, y, P, floor)
+        answers.packed[index] = y[:, p:]
+        answers.coef[index] = y[:, :p] / features.scales
+        answers.corrected[index] = steps > 0
+        for name, values in found.items():
+            getattr(answers, name)[index] = values
+
+    def _with_best_covariates(self, normal: Normal, b: Array, y: Array, moved: Any) -> Array:
+        """Return y with the coefficients of least cost next to A."""
+        p, psi, y = self.features.p, self.features.psi, y[moved]
+        one = len(normal.w) == 1
+        w, H = (normal.w, normal.inverse) if one else (normal.w[moved], normal.inverse[moved])
+        H = H[:, :p, :p]
+        for _ in range(2):
+            right = (w * (b[moved] - y @ psi.T)) @ psi[:, :p]
+            half = np.matmul(H, right[:, :, None])
+            y[:, :p] += np.matmul(H.swapaxes(1, 2), half)[:, :, 0]
+        return y
+
+    def claims(
+        self, chunk: Chunk, normal: Normal, b: Array, y: Array, P: Array, floor: Vector
+    ) -> dict[str, Any]:
+        """Return what is known of these answers, from the data, every rounding counted.
+
+        Parameters
+        ----------
+        chunk : Chunk
+        normal : Normal
+        b : ndarray of shape (k, r)
+            Readings, with that of the trace.
+        y : ndarray of shape (k, q)
+            Coefficients and packed matrices.
+        P : ndarray of shape (k, N)
+            Positive semidefinite, as sums of squares.
+        floor : ndarray of shape (k,)
+            Cost that counts as none.
+        """
+        features, p, n, readings = self.features, self.features.p, self.features.n, self.readings
+        k, r = b.shape
+        z = y @ features.psi.T
+        z -= b
+        x = y[:, p:]
+        sizes = np.sqrt(np.einsum("kj,kj->k", y, y)) * UP
+        ends = chunk.ends
+        if ends is None:  # then these say alone which readings are missing
+            none = np.zeros((1, readings.m))
+            none = none if chunk.missing is None else np.where(chunk.missing, np.inf, none)
+            ends = Ends(none, none, none)
+        ratio, row, met = np.empty(k), np.empty(k, np.int32), np.empty(k, np.bool_)
+        most, fewest, errors = np.empty(k), np.empty(k), np.empty(k)
+        support, lift = np.empty((k, 3)), np.empty((k, 2))
+        kernels.judge(
+            z, chunk.b, normal.w, features.lengths, sizes, self.rounding, chunk.ends is not None,
+            ends.below, ends.above, ends.unit, readings.squares,
+            ratio, row, met, most, fewest, errors, support, lift,
+        )  # fmt: skip
+        total = gamma(r + 16)
+        mass = normal.w @ features.lengths**2 * UP
+        g = 2.0 * (z @ features.psi)
+        slip = 2.0 * (np.sqrt(errors * mass) + total * np.sqrt(most * mass))
+        Q = P - g[:, p:]
+        nu = np.zeros(k)
+        if features.trace is not None:
+            nu = -Q[:, :n].mean(axis=1)
+            Q[:, :n] += nu[:, None]
+        far = np.sqrt(np.einsum("kj,kj->k", Q, Q) + (g[:, :p] ** 2).sum(axis=1))
+        multiplier = P[:, :n].sum(axis=1)
+        root = math.sqrt(n)
+        slip += gamma(4 * n + 16) * multiplier + 8.0 * UNIT * (far + multiplier + root * abs(nu))
+        far = (far + slip) * UP
+        size = np.sqrt(np.einsum("kj,kj->k", x, x))
+        loss = np.abs(np.einsum("kj,kj->k", P, x)) + gamma(len(x.T) + 16) * multiplier * size
+        if features.trace is not None:
+            off = np.abs(x[:, :n].sum(axis=1) - features.trace) + gamma(2 * n) * root * size
+            loss += np.abs(nu) * off
+        with np.errstate(divide="ignore"):
+            loss = (loss + far**2 / (4.0 * normal.sigma)) * UP
+        upper, low = most * (1.0 + total), fewest * (1.0 - total)
+        lower = np.maximum(low - loss, 0.0)
+        closed = upper - lower <= np.maximum(self.gap * upper, floor)
+        found: dict[str, Any] = {
+            "max_ratio": ratio, "worst_row": row, "met": met & (chunk.ends is not None),
+            "objective": 0.5 * (most + fewest), "objective_lower": lower, "closed": closed,
+        }  # fmt: skip
+        if chunk.ends is not None and self.psd and not p:
+            found["lower_bound"] = self._least_ratio(far, nu, z, support, lift)
+        return found
+
+    def _least_ratio(
+        self, far: Vector, nu: Vector, z: Array, support: Array, lift: Array
+    ) -> Vector:
+        """Return a proved lower bound on the largest ratio that any A must have, where above 1.
+
+        Parameters
+        ----------
+        far, nu : ndarray of shape (k,)
+            ``F*(y) >= (nu - far)/2 I`` for the y of `judge`, the row of the trace included.
+        z : ndarray of shape (k, r)
+            y.
+        support, lift
+            As `judge` has written them.
+        """
+        error = gamma(self.readings.m + 16) * support[:, 1]
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            if self.features.trace is not None:
+                room = (0.5 * far * UP - 0.5 * nu + z[:, -1]) * self.features.trace
+                error += 8.0 * UNIT * abs(self.features.trace) * (far + np.abs(nu) + abs(z[:, -1]))
+                above, cost = support[:, 0] + room, support[:, 2]
+            else:
+                share = (
+                    0.5 * far / self.floor * UP if self.floor > 0.0 else np.full(len(far), np.inf)
+                )
+                above, cost = support[:, 0] + share * lift[:, 0], support[:, 2] + share * lift[:, 1]
+            above += error + 8.0 * UNIT * np.abs(support[:, 0])
+            bound = 1.0 - above / (cost * (1.0 + gamma(self.readings.m + 16))) * (1.0 - 1e-12)
+        return np.where((above < 0.0) & np.isfinite(bound), bound, 0.0)
+
+
+def weighted_squares(w: Array, z: Array) -> Vector:
+    """Return ``sum_i w_i z_i^2``, with weights of shape (1, m) or (k, m)."""
+    if len(w) == 1:
+        return np.asarray(z**2 @ w[0])
+    return np.asarray(np.einsum("ki,ki,ki->k", w, z, z))

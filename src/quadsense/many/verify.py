@@ -1,0 +1,126 @@
+"""Claims about many problems, recomputed from the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quadsense.arrays import Vector
+from quadsense.core.intervals import UNIT
+from quadsense.core.matrix import SensedMatrix, is_positive
+from quadsense.many import kernels
+from quadsense.many.batch import NEGLIGIBLE, Answers, Batch
+from quadsense.many.fallback import certified
+from quadsense.many.normal import Normal
+from quadsense.many.readings import Chunk
+from quadsense.many.results import STATUSES, ManyResults
+from quadsense.result.values import evaluate
+from quadsense.system.threads import with_one_blas_thread
+from quadsense.system.watch import look
+from quadsense.vocabulary import Status
+
+AGREE = 1e-7
+"""Relative difference at which a stated number counts as the recomputed one."""
+
+DEFINITE = 16.0 * UNIT
+"""Negative eigenvalue, over n and the largest, that is rounding (see `core.matrix.is_positive`)."""
+
+CLAIMING = (Status.MET, Status.OPTIMAL, Status.INFEASIBLE)
+"""Statuses that claim something."""
+
+
+@with_one_blas_thread
+def verified(results: ManyResults) -> npt.NDArray[np.bool_]:
+    """Return which claims hold on the data of the results."""
+    batch, answers = results.asked_batch, results.answers
+    k = len(results)
+    claiming = np.isin(answers.status, [STATUSES.index(status) for status in CLAIMING])
+    found = np.zeros(k, np.bool_)
+    for first in range(0, k, batch.chunk_rows):
+        look()
+        last = min(first + batch.chunk_rows, k)
+        chunk = batch.readings.chunk(first, last)
+        for index, normal in batch.groups(chunk):
+            found[first + index] = _holds(batch, chunk.taken(index), normal, answers, first + index)
+    for number in np.flatnonzero(claiming & ~found):
+        found[number] = _holds_alone(batch, answers, int(number))
+    return found & claiming
+
+
+def _holds(
+    batch: Batch, chunk: Chunk, normal: Normal, answers: Answers, index: Any
+) -> npt.NDArray[np.bool_]:
+    """Return which claims follow from the sum of squares alone."""
+    features, p, n = batch.features, batch.features.p, batch.features.n
+    y = np.concatenate([answers.coef[index] * features.scales, answers.packed[index]], axis=1)
+    b = features.readings(chunk.b)
+    known = np.isfinite(y).all(axis=1)
+    y = np.where(known[:, None], y, 0.0)
+    x = y[:, p:]
+    G = 2.0 * ((normal.w * (y @ features.psi.T - b)) @ features.psi[:, p:])
+    P = np.zeros_like(x)
+    if batch.psd:
+        if features.trace is not None:
+            G[:, :n] -= (np.einsum("kj,kj->k", G, x) / features.trace)[:, None]
+        kernels.positive_parts(np.ascontiguousarray(G), n, features.is_complex, P)
+    floor = batch.floor_of(chunk, normal)
+    again = batch.claims(chunk, normal, b, y, P, floor)
+    infeasible = answers.status[index] == STATUSES.index(Status.INFEASIBLE)
+    met = answers.status[index] == STATUSES.index(Status.MET)
+    low = again.get("lower_bound", np.zeros(len(x)))
+    sound = known & _near(answers.max_ratio[index], again["max_ratio"])
+    sound &= _near(answers.objective[index], again["objective"], floor)
+    sound &= answers.objective_lower[index] <= again["objective_lower"] * (1.0 + AGREE) + floor
+    sound &= ~answers.closed[index] | again["closed"]
+    sound &= ~(answers.met[index] | met) | again["met"]
+    sound &= np.where(infeasible, low > 1.0, True)
+    sound &= answers.lower_bound[index] <= low * (1.0 + AGREE)
+    sound &= batch.trace_held(x) | infeasible
+    if batch.psd:
+        sound &= _semidefinite(batch, x)
+    return np.asarray(sound)
+
+
+def _near(stated: Vector, found: Vector, room: Any = 1e-12) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.abs(stated - found) <= AGREE * np.abs(found) + room)
+
+
+def _semidefinite(batch: Batch, x: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Return which matrices are positive semidefinite up to the rounding of their eigenvalues."""
+    values = np.linalg.eigvalsh(batch.features.matrices(x))
+    most = np.abs(values).max(axis=1)
+    return np.asarray(values[:, 0] >= -DEFINITE * batch.features.n * most)
+
+
+def _holds_alone(batch: Batch, answers: Answers, number: int) -> bool:
+    """Return whether `solve` proves what is claimed of a problem, whose intervals may bind."""
+    status = STATUSES[answers.status[number]]
+    features = batch.features
+    y = np.concatenate([answers.coef[number] * features.scales, answers.packed[number]])
+    if not np.isfinite(y).all():
+        return False
+    one = certified(batch, answers, number)
+    data, claim = one.certificate.data, one.fit or one.certificate.objective
+    if one.status is not status or claim is None or data is None:
+        return False
+    if not one.certificate.verify(data):
+        return False
+    matrix = SensedMatrix.from_dense(features.matrices(y[None, features.p :])[0])
+    if batch.psd and not is_positive(matrix):
+        return False
+    if status is Status.MET and not evaluate(data, matrix).met.all():
+        return False
+    chunk = batch.readings.chunk(number, number + 1)
+    z = features.psi[: batch.readings.m] @ y - chunk.b[0]
+    value = float(chunk.weights[0] @ z**2)
+    room = (
+        AGREE * value + claim.value * batch.gap + NEGLIGIBLE**2 * chunk.weights[0] @ chunk.b[0] ** 2
+    )
+    return bool(
+        abs(answers.objective[number] - value) <= room
+        and claim.lower - room <= value
+        and answers.objective_lower[number] <= claim.value + room
+        and answers.lower_bound[number] <= one.certificate.lower_bound * (1.0 + AGREE)
+    )

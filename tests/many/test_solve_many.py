@@ -1,0 +1,208 @@
+"""`solve_many`: the answers and claims of `solve`, for many readings at once."""
+
+from fractions import Fraction
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from helpers import sampled
+from many_cases import many_case
+
+import quadsense
+from quadsense import Status
+
+GAP = 1e-11
+
+
+def diffusion_like(k, m=20, noise=0.05, seed=0):
+    rng = np.random.default_rng(seed)
+    U = rng.standard_normal((m, 3))
+    X = rng.standard_normal((k, 3, 3)) * np.array([1.0, 0.3, 0.05])
+    A = X @ X.swapaxes(1, 2)
+    B = np.einsum("ia,kab,ib->ki", U, A, U)
+    return U, B + noise * rng.standard_normal(B.shape), A
+
+
+@pytest.mark.parametrize("seed", sampled(range(2500)))
+def test_answers_and_statuses_are_those_of_solve(seed):
+    case = many_case(seed, k=4)
+    results = quadsense.solve_many(case.U, case.B, gap=GAP, fallback=False, **case.asked)
+    for i, status in enumerate(results.status):
+        alone = quadsense.solve(
+            case.U, case.B[i], prefer="least_squares", ridge=0, gap=1e-9, **case.one(i)
+        )
+        both = (status, alone.status)
+        assert status is alone.status or Status.UNDECIDED in both
+        if not results.answers.closed[i] or not alone.success:
+            continue
+        size = np.linalg.norm(alone.A)
+        np.testing.assert_allclose(results.A[i], alone.A, atol=1e-6 * size)
+        np.testing.assert_allclose(results.objective[i], alone.objective, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(results.max_ratio[i], alone.max_ratio, rtol=1e-4, atol=1e-7)
+        assert results.objective_lower[i] <= alone.objective * (1.0 + 1e-9) + 1e-12
+
+
+def _hermitian(n, is_complex):
+    """Return the real and imaginary parts of a Hermitian variable, and a real one like it."""
+    R = cp.Variable((n, n), symmetric=True)
+    if not is_complex:
+        return (R, np.zeros((n, n))), R
+    S = cp.Variable((n, n))
+    skew = S - S.T
+    return (R, skew), cp.bmat([[R, -skew], [skew, R]])
+
+
+def _read(u, R, skew):
+    P = np.outer(u, u.conj())
+    return cp.sum(cp.multiply(P.real, R)) + cp.sum(cp.multiply(P.imag, skew))
+
+
+@pytest.mark.parametrize("seed", sampled(range(300)))
+def test_sums_of_squares_are_those_of_clarabel(seed):
+    case = many_case(seed, k=1)
+    one = case.one(0)
+    results = quadsense.solve_many(case.U, case.B, gap=1e-8, fallback=False, **case.asked)
+    n, is_complex = case.U.shape[1], np.iscomplexobj(case.U)
+    parts, Z = _hermitian(n, is_complex)
+    U = case.U.conj() if one.get("conjugate") else case.U
+    known = ~np.isnan(case.B[0])
+    weights = np.ones(len(U))
+    if "delta" in one:
+        weights = weights / np.broadcast_to(one["delta"], len(U)) ** 2
+    if "bounds" in one:
+        lo, hi = one["bounds"]
+        weights = np.where(np.isfinite(lo), 4.0 / (hi - lo) ** 2, 0.0)
+    weights = one.get("weights", weights)
+    reads = cp.hstack([_read(u, *parts) for u in U[known]])
+    constraints = [Z >> 0] if one.get("psd") else []
+    constraints += [cp.trace(parts[0]) == one["trace"]] if "trace" in one else []
+    root = np.sqrt(weights[known])
+    cost = cp.sum_squares(cp.multiply(root, reads - case.B[0][known]))
+    best = cp.Problem(cp.Minimize(cost), constraints).solve(solver="CLARABEL")
+    size = float((root * case.B[0][known]) @ (root * case.B[0][known]))
+    np.testing.assert_allclose(results.objective[0], best, rtol=1e-5, atol=1e-7 * size)
+    assert results.objective_lower[0] <= best + 1e-7 * size
+
+
+def test_met_holds_in_exact_fractions():
+    U, B, _ = diffusion_like(40, noise=0.1)
+    results = quadsense.solve_many(U, B, delta=0.25, psd=True, fallback=False)
+    assert 5 < results.met.sum() < 40
+    exact = [[Fraction(float(x)) for x in row] for row in U]
+    for i in np.flatnonzero(results.met):
+        A = [[Fraction(float(x)) for x in row] for row in results.A[i]]
+        for u, b in zip(exact, B[i], strict=True):
+            read = sum(u[j] * A[j][k] * u[k] for j in range(3) for k in range(3))
+            assert abs(read - Fraction(float(b))) <= Fraction(0.25)
+
+
+def test_infeasible_is_proved_and_true():
+    U, B, _ = diffusion_like(60, noise=0.02)
+    B[::2, 3] += 5.0
+    results = quadsense.solve_many(U, B, delta=0.1, psd=True, fallback=False)
+    proved = np.flatnonzero(results.status == Status.INFEASIBLE)
+    assert proved.size >= 25
+    for i in proved:
+        A, t = cp.Variable((3, 3), PSD=True), cp.Variable()
+        reads = cp.hstack([cp.trace(np.outer(u, u) @ A) for u in U])
+        least = cp.Problem(cp.Minimize(t), [cp.abs(reads - B[i]) <= 0.1 * t]).solve("CLARABEL")
+        assert 1.0 < results.lower_bound[i] <= least * (1.0 + 1e-6)
+
+
+def test_infeasible_with_a_trace_that_no_reading_allows():
+    U, B, _ = diffusion_like(10, noise=0.01)
+    results = quadsense.solve_many(U, B, delta=0.1, psd=True, trace=100.0, fallback=False)
+    assert set(results.status) == {Status.INFEASIBLE}
+
+
+def test_fallback_decides_what_leaves_the_band():
+    U, B, _ = diffusion_like(30, noise=0.1)
+    asked = {"delta": 0.2, "psd": True}
+    results = quadsense.solve_many(U, B, **asked)
+    assert Status.UNDECIDED not in results.status
+    binding = np.flatnonzero(results.met & (results.max_ratio > 0.999))
+    assert binding.size
+    for i in binding[:3]:
+        alone = quadsense.solve(U, B[i], prefer="least_squares", ridge=0, gap=1e-6, **asked)
+        np.testing.assert_array_equal(results.A[i], alone.A)
+
+
+def test_covariates_are_free_coefficients():
+    U, B, _ = diffusion_like(50, m=40, noise=1e-3)
+    X = np.stack([np.ones(40), np.linspace(-1.0, 1.0, 40)], axis=1)
+    c = np.random.default_rng(1).standard_normal((50, 2))
+    results = quadsense.solve_many(U, B + c @ X.T, delta=0.01, psd=True, covariates=X, gap=1e-9)
+    assert set(results.status) == {Status.MET}
+    for i in range(0, 50, 10):
+        a = cp.Variable((3, 3), PSD=True)
+        free = cp.Variable(2)
+        reads = cp.hstack([cp.trace(np.outer(u, u) @ a) for u in U]) + X @ free
+        cost = cp.sum_squares((reads - (B + c @ X.T)[i]) / 0.01)
+        best = cp.Problem(cp.Minimize(cost)).solve("CLARABEL")
+        np.testing.assert_allclose(results.objective[i], best, rtol=1e-5)
+        assert results.objective_lower[i] <= best * (1.0 + 1e-6)
+        np.testing.assert_allclose(results.coef[i], free.value, atol=1e-4)
+    one = results[7]
+    assert one.status is Status.MET
+    fitted = X @ results.coef[7]
+    assert one.certificate.verify(U, (B + c @ X.T)[7] - fitted)
+
+
+def test_covariates_and_intervals_that_bind():
+    U, B, _ = diffusion_like(4, m=30, noise=0.1)
+    X = np.linspace(-1.0, 1.0, 30)[:, None]
+    results = quadsense.solve_many(U, B - X[:, 0], delta=0.17, psd=True, covariates=X)
+    met = np.flatnonzero(results.status == Status.MET)
+    assert met.size and (results.max_ratio[met] > 0.99).any()
+    for i in met:
+        a, free = cp.Variable((3, 3), PSD=True), cp.Variable(1)
+        reads = cp.hstack([cp.trace(np.outer(u, u) @ a) for u in U]) + X @ free
+        off = (reads - B[i] + X[:, 0]) / 0.17
+        problem = cp.Problem(cp.Minimize(cp.sum_squares(off)), [cp.abs(off) <= 1.0])
+        np.testing.assert_allclose(results.objective[i], problem.solve("CLARABEL"), rtol=1e-3)
+        np.testing.assert_allclose(results.coef[i], free.value, atol=1e-2)
+
+
+def test_a_pair_of_ends_for_the_trace():
+    U, B, A = diffusion_like(20, noise=0.01)
+    typical = float(np.median(np.trace(A, axis1=1, axis2=2)))
+    results = quadsense.solve_many(U, B, psd=True, trace=(0.0, typical))
+    traces = np.trace(results.A, axis1=1, axis2=2)
+    assert set(results.status) == {Status.OPTIMAL}
+    assert (traces <= typical * (1.0 + 1e-9)).all()
+    assert 5 < (traces > typical * (1.0 - 1e-6)).sum() < 15
+
+
+def test_too_few_readings_go_to_solve():
+    U, B, _ = diffusion_like(3, m=4)
+    results = quadsense.solve_many(U, B, delta=0.1, psd=True)
+    assert set(results.status) == {Status.MET}
+    undecided = quadsense.solve_many(U, B, delta=0.1, psd=True, fallback=False)
+    assert (undecided.objective_lower == 0.0).all()
+
+
+def test_equalities_and_readings_out_of_range_go_to_solve():
+    U, B, A = diffusion_like(3, noise=0.0)
+    delta = np.full(20, 0.1)
+    delta[4] = 0.0
+    results = quadsense.solve_many(U, B, delta=delta, psd=True)
+    assert set(results.status) == {Status.MET}
+    large = quadsense.solve_many(U, 1e120 * B, delta=1e118, psd=True)
+    assert set(large.status) == {Status.MET}
+    np.testing.assert_allclose(large.A, 1e120 * A, atol=1e115)
+
+
+def test_no_answer_has_a_negative_eigenvalue():
+    U, B, _ = diffusion_like(500, noise=0.3)
+    results = quadsense.solve_many(U, B, psd=True)
+    values = np.linalg.eigvalsh(results.A)
+    assert (values[:, 0] >= -1e-15 * values[:, -1]).all()
+    assert results.corrected.any()
+    assert not results.corrected.all()
+
+
+def test_exact_readings_are_recovered():
+    U, B, A = diffusion_like(50, noise=0.0)
+    results = quadsense.solve_many(U, B, psd=True)
+    assert set(results.status) == {Status.OPTIMAL}
+    np.testing.assert_allclose(results.A, A, atol=1e-6)
