@@ -146,3 +146,13 @@ def test_what_was_not_computed_is_computed_on_request(monkeypatch):
     assert "result.unique computes it" in result.message and result.verdict.unique is None
     assert result.unique and result.unseen == 0 and result.verdict.directions == 5
     assert np.linalg.matrix_rank(features(U)) == 15
+
+
+def test_what_is_read_after_a_time_limit_takes_no_longer_than_the_limit_lets_it(rng):
+    U = rng.standard_normal((10_000, 40))
+    U[:, -1] = U[:, 0]  # no square part of the rows sees all directions
+    b = np.sum(U**2, axis=1) + rng.standard_normal(10_000)
+    limited = quadsense.solve(U, b, delta=5.0, time_limit=0.5, max_iter=1)
+    assert not limited.facts.determined.exact and "not computed" in limited.message
+    patient = quadsense.solve(U, b, delta=5.0, time_limit=100.0, max_iter=1)
+    assert patient.facts.determined.exact and patient.unseen == 40

@@ -58,6 +58,10 @@ RANK_FLOPS = FLOPS
 """Predicted work up to which it is found out whether the readings determine A, unless the solve was
 predicted to take longer: about a second of one core."""
 
+MIN_RANK_SECONDS, RANK_SHARE = 0.25, 0.1
+"""Predicted seconds that it may take after a solve with a time limit: the larger of this and of
+this share of the limit."""
+
 MIN_OUTSIDE_SHARE = 0.5
 """Share of readings outside of intervals that were given with them, from which on both are unlikely
 to be in one unit."""
@@ -220,11 +224,13 @@ def _facts(
 def _rank_flops(request: Request, status: Status, at_hand: bool) -> float:
     """Return how much work may be spent on whether the readings determine A.
 
-    It depends on shapes and on whether the rows are at hand.
+    It depends on shapes, on whether the rows are at hand, and on the time limit: this work is done
+    when the facts of a result are read, which no limit stops.
     """
     if status is Status.INFEASIBLE:  # where nothing is said of A
         return QUICK_RANK_FLOPS
-    return max(request.plan.flops, RANK_FLOPS if at_hand else 0.0)
+    most, limit = max(request.plan.flops, RANK_FLOPS if at_hand else 0.0), request.limits.time_limit
+    return most if limit is None else min(most, max(MIN_RANK_SECONDS, RANK_SHARE * limit) * FLOPS)
 
 
 @with_one_blas_thread
