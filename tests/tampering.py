@@ -102,6 +102,8 @@ def false_statements(subject: Subject, result: Any) -> list[str]:
             false.append("met")
         if not claim.lower_bound <= 0:
             false.append("lower bound of a fit")
+        if claim.dual is not None:
+            false += _false_proof_of_fewest(subject, result, lo, hi)
     elif claim.kind == "optimal":
         false += _false_optimum(subject, result)
     elif claim.kind == "infeasible":
@@ -151,7 +153,8 @@ def _false_verdict(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]
         "asked": "least" if optimal else "bounds" if bounds else "delta",
         "psd": claim.psd,
         "measurements": m,
-        "set_aside": aside.size,
+        "set_aside": tuple(aside.tolist()),
+        "fewest": claim.kind == "met" and claim.dual is not None,
         "allowed": claim.allowed,
         "over": over,
         "lower_bound": claim.lower_bound,
@@ -346,6 +349,20 @@ def dual_error(subject: Subject, result: Any, y: Any) -> float:
     if result.certificate.psd:
         return max(0.0, -float(np.linalg.eigvalsh(F)[0]))
     return float(np.linalg.norm(F))
+
+
+def _false_proof_of_fewest(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]:
+    """The dual vectors by which fewer rows set aside would not do."""
+    claim = result.certificate
+    if np.ndim(claim.dual) != 2 or not len(claim.dual) or claim.dual.shape[1] != lo.size:
+        return ["dual"]
+    fewer = len(claim.set_aside) - 1
+    hit = fewer < 0 or any(
+        all(np.any(y[list(rows)] != 0) for y in claim.dual)
+        for rows in itertools.combinations(range(lo.size), fewer)
+    )
+    proved = all(proves(subject, result, y, lo, hi) for y in claim.dual)
+    return ["fewer may do"] * hit + ["dual"] * (not proved)
 
 
 def _false_proof(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]:

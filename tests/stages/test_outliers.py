@@ -37,6 +37,14 @@ def test_outliers_are_found_over_the_cone_with_few_readings(seed):
     assert is_found(seed)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, 5])
+def test_no_more_are_set_aside_than_were_planted(seed):
+    U, b, delta, psd, k = planted(seed)
+    result = quadsense.solve(U, b, delta=delta, psd=psd, allow_violations=5)
+    assert result.met and result.set_aside.size == k < 5
+
+
 @pytest.mark.deep
 def test_nearly_all_of_two_hundred_plantings_are_found():
     assert sum(map(is_found, range(200))) >= 196

@@ -71,7 +71,8 @@ class Certificate:
         The A that the claim is about.
     dual : ndarray of shape (m,) or (p, m), or None
         With "infeasible": y with ``F*(y) = 0`` and ``|y.b| > sum |y_i| delta_i``; several where
-        measurements may be set aside, whose supports no set of `allowed` rows hits.
+        measurements may be set aside, whose supports no set of `allowed` rows hits. With "met" and
+        `set_aside`: several, whose supports no smaller set hits; None where that is not proved.
     tolerance : ndarray of shape (m,)
         The tolerances of the solve: half-widths (see `Measurements.tolerance`).
     lo, hi : ndarray of shape (m,) or None
@@ -322,6 +323,11 @@ class Certificate:
             few = self.set_aside.size <= self.allowed
             text = f"{self.set_aside.size} rows, at most {self.allowed}, none of which is met"
             checks.append(Check("set aside", kept and few, text))
+            if self.kind == "met" and self.dual is not None:
+                proved, fewest, _ = _hits(data, self.dual, self.psd)
+                enough = proved and fewest >= self.set_aside.size
+                text = f"{len(self.dual)} proofs, which only {fewest} rows can hit"
+                checks.append(Check("no fewer rows suffice", enough, text))
         kept_data = data.set_aside(self.set_aside) if self.set_aside.size else data
         claim = {"met": self._check_met, "optimal": self._check_optimal}.get(
             self.kind, self._check_infeasible
@@ -366,14 +372,16 @@ class Certificate:
         )
 
     def _dual_fits(self, m: int) -> bool:
-        if self.kind == "met":
-            return self.dual is None
         if self.dual is None:
-            return self.kind == "optimal"
+            return self.kind in ("met", "optimal")
         if not np.isfinite(self.dual).all():
             return False
-        several = self.kind == "infeasible" and self.dual.ndim == 2 and len(self.dual) > 0
-        return self.dual.shape[-1:] == (m,) and (self.dual.ndim == 1 or several)
+        several = self.dual.ndim == 2 and len(self.dual) > 0
+        if self.kind == "met":
+            shaped = several and self.set_aside.size > 0
+        else:
+            shaped = self.dual.ndim == 1 or (several and self.kind == "infeasible")
+        return self.dual.shape[-1:] == (m,) and shaped
 
     def _check_met(
         self, data: Measurements, values: Comparison, words: str, own: bool
@@ -432,18 +440,12 @@ class Certificate:
                 yield self._check_misses(data, values)
             return
         duals = np.atleast_2d(self.dual)
-        proofs = [check_infeasible(data, dual, self.psd, alone=True) for dual in duals]
-        supports = [dual[: data.measured] != 0.0 for dual in duals]
-        fewest: float = math.inf
-        if not cannot_be_hit(supports):
-            hitting = smallest_hitting_set(supports)
-            fewest = 0 if hitting is None else hitting.size
-        enough = all(proof.proved for proof in proofs) and fewest > self.allowed
-        text = f"against {words}; {len(proofs)} proofs, which only {fewest} rows can hit"
+        proved, fewest, condition = _hits(data, duals, self.psd)
+        enough = proved and fewest > self.allowed
+        text = f"against {words}; {len(duals)} proofs, which only {fewest} rows can hit"
         yield Check(f"{which} misses {self.allowed} rows or fewer", enough, text)
         if own:
-            conditions = [proof.condition for proof in proofs if proof.condition]
-            yield self._check_lower(1.0, conditions[0] if conditions else "")
+            yield self._check_lower(1.0, condition)
 
     def _check_misses(self, data: Measurements, values: Comparison) -> Check:
         """Return whether the bounds on the smallest largest miss of an interval are as claimed."""
@@ -558,6 +560,18 @@ def agree(stated: Any, found: Any, room: Any) -> Any:
     with np.errstate(invalid="ignore"):
         near = np.abs(stated - found) <= room
     return (stated == found) | (near & np.isfinite(stated) & np.isfinite(found) & np.isfinite(room))
+
+
+def _hits(data: Measurements, duals: Array, psd: bool) -> tuple[bool, float, str]:
+    """Return whether each dual vector is a proof, how few rows hit all, and what they presume."""
+    proofs = [check_infeasible(data, dual, psd, alone=True) for dual in duals]
+    supports = [dual[: data.measured] != 0.0 for dual in duals]
+    fewest: float = math.inf
+    if not cannot_be_hit(supports):
+        hitting = smallest_hitting_set(supports)
+        fewest = 0 if hitting is None else hitting.size
+    condition = next((proof.condition for proof in proofs if proof.condition), "")
+    return all(proof.proved for proof in proofs), fewest, condition
 
 
 def _at_most(small: float, large: float) -> bool:

@@ -171,6 +171,8 @@ class Verdict:
         How many there are.
     set_aside : tuple of int
         Which of them were left out.
+    fewest : bool
+        Whether it was proved that no fewer suffice.
     allowed : int
         How many might be left out.
     even : bool
@@ -270,6 +272,7 @@ class Verdict:
     psd: bool
     measurements: int
     set_aside: tuple[int, ...]
+    fewest: bool
     allowed: int
     even: bool
     over: int
@@ -339,6 +342,7 @@ def verdict_of(result: Result) -> Verdict:
         psd=claim.psd,
         measurements=count,
         set_aside=tuple(claim.set_aside.tolist()),
+        fewest=claim.kind == "met" and claim.dual is not None,
         allowed=claim.allowed,
         even=not (bounds or least) and bool(width[0] > 0.0 and (width == width[0]).all()),
         over=int(result.violations.size),

@@ -407,8 +407,8 @@ def _set_aside(v: Verdict) -> str:
     count = len(v.set_aside)
     rows = ", ".join(str(row) for row in v.set_aside[:MAX_LISTED])
     more = f" and {count - MAX_LISTED} more" if count > MAX_LISTED else ""
-    allowed = f" ({v.allowed} were allowed)" if count < v.allowed else ""
-    return f"row{'s' * (count > 1)} {rows}{more} set aside{allowed}"
+    proved = "; without that nothing fits" if count == 1 else "; no fewer would do"
+    return f"row{'s' * (count > 1)} {rows}{more} set aside{proved * v.fewest}"
 
 
 def _misses(v: Verdict) -> str:

@@ -340,7 +340,7 @@ def _claimed(request: Request, answer: Answer, upper: float, held: bool) -> _Cla
     contradictions = data.contradictions() if target else NO_ROWS
     left = np.setdiff1d(contradictions, answer.set_aside) if contradictions.size else NO_ROWS
     if outcome.status is Status.MET and not left.size:
-        return _Claimed("met")
+        return _Claimed("met", dual=answer.proofs)
     if answer.hard:
         assert claim is not None and claim.dual is not None
         dual = user_dual(data, claim.dual)

@@ -150,7 +150,7 @@ def answered(query: Query, clock: Callable[[], float] | None = None) -> Result:
 
             answer = set_violations_aside(request, answer)
             if answer.set_aside.size and answer.outcome.status is Status.MET:
-                answer = preferred_among(request, answer)
+                answer = changed(preferred_among(request, answer), proofs=answer.proofs)
         result = to_result(request, answer, query.recorded(user))
     if interrupts.pressed:
         raise Interrupted(result)

@@ -90,8 +90,8 @@ class Answer:
     """How the last run ended, by which method, with which measurements left out.
 
     `proofs` are dual vectors of the user's rows, one per row, whose supports no set of that many
-    measurements as may be set aside hits. `hard`: what the claim is about is constraints and
-    equalities alone.
+    measurements as may be set aside hits; with a fit, no set smaller than the one set aside.
+    `hard`: what the claim is about is constraints and equalities alone.
     """
 
     outcome: Outcome

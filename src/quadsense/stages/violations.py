@@ -51,6 +51,9 @@ are more than `MAX_CHOICES_EXHAUSTED` of what to set aside."""
 MAX_CHOICES_EXHAUSTED = 1000
 """Choices of what to set aside up to which proofs go on however little they add."""
 
+MAX_PUT_BACK = 10
+"""Rows set aside up to which it is tried whether fewer suffice."""
+
 MAX_CHOICES_TRIED = 200
 """Choices of which every one is tried, as a last resort."""
 
@@ -228,16 +231,43 @@ def set_violations_aside(request: Request, answer: Answer) -> Answer:
     answer : Answer
         Of all measurements together, not met.
     """
-    search, impossible = _ViolationSearch(request, answer), False
+    search, impossible, fewest = _ViolationSearch(request, answer), False, False
     watch = request.limits.watch
     with watch.part("outliers"):
         try:
             with watch.heeded():
                 impossible = _looked_for(search)
+                fewest = search.found and _reduced(search)
         except Stop:  # the best until then stands
             search.ended = "time_limit"
     with watch.part("certify"):
-        return _verdict(search, impossible)
+        return _verdict(search, impossible, fewest)
+
+
+def _reduced(search: _ViolationSearch) -> bool:
+    """Look for smaller sets that suffice; True: none does, which the proofs show.
+
+    First each row is put back in turn, the one missed least first: either the others fit, or there
+    is a proof that leans on that row.
+    """
+    try:
+        while not search.watch.over:
+            rows = search.best.missed
+            search.allowed = rows.size - 1
+            if not 0 <= search.allowed < MAX_PUT_BACK:
+                return False
+            order = search.ranked(search.best.answer)
+            for row in order[np.isin(order, rows)][::-1]:
+                search.try_without(rows[rows != row])
+                if search.over:
+                    break
+            if not search.over and _by_proofs(search):
+                return True
+            if not search.found:
+                return False
+        return False
+    finally:
+        search.allowed = search.request.allowed
 
 
 def _looked_for(search: _ViolationSearch) -> bool:
@@ -397,14 +427,18 @@ def _by_proofs(search: _ViolationSearch) -> bool:
     return False
 
 
-def _verdict(search: _ViolationSearch, impossible: bool) -> Answer:
-    """The best fit with what it misses set aside, or the answer to all with what is known now."""
+def _verdict(search: _ViolationSearch, impossible: bool, fewest: bool) -> Answer:
+    """The best fit with what it misses set aside, or the answer to all with what is known now.
+
+    `fewest`: whether the proofs show that fewer would not suffice.
+    """
     best, request = search.best, search.request
     outcome: Outcome = best.answer.outcome
     if search.found:
         found = found_in(best.answer.matrix, request.problem)
         outcome = replace(outcome, status=Status.MET, reason=None, claim=None, found=found)
-        return replace(best.answer, outcome=outcome, set_aside=best.missed)
+        proofs = np.array(search.proofs) if fewest else None
+        return replace(best.answer, outcome=outcome, set_aside=best.missed, proofs=proofs)
     found = found_in(best.answer.matrix, request.problem)
     outcome = replace(outcome, claim=None, found=found)
     whole = replace(best.answer, set_aside=np.empty(0, np.int64))
