@@ -36,7 +36,7 @@ _ranges: ContextVar[int] = ContextVar("ranges", default=1)
 _lock = threading.RLock()  # `__del__` may run while the same thread has it
 _lookup = threading.Lock()
 _holders: set[int] = set()  # by id: who holds BLAS to one thread
-_given: dict[str, int] = {}  # threads that each held library had before, by its path
+_given: list[int] = []  # threads that each library had before they were held; empty: none is
 
 
 class _Library:
@@ -110,8 +110,7 @@ def _set_threads(library: _Library, count: int) -> None:
 def blas_limit() -> int:
     """Return how many threads the user lets BLAS have, the smallest limit of all libraries."""
     with _lock:
-        limits = [_given.get(each.filepath) or each.num_threads or 1 for each in _libraries()]
-        return min(limits, default=1)
+        return min(_given or [each.num_threads or 1 for each in _libraries()], default=1)
 
 
 class one_blas_thread:
@@ -136,11 +135,10 @@ class one_blas_thread:
         try:
             with _lock:
                 _holders.add(id(self))
-                for library in libraries:
-                    if library.filepath not in _given:
-                        given = library.num_threads or 1  # None: not known, and left alone
-                        _given[library.filepath] = given
-                        if given != 1:
+                if not _given:
+                    _given[:] = [each.num_threads or 1 for each in libraries]
+                    for library, given in zip(libraries, _given, strict=True):
+                        if given != 1:  # nor is it where that is not known
                             _set_threads(library, 1)
             self.token = _ranges.set(blas_limit() if self.share else 1)
         except BaseException:
@@ -164,11 +162,10 @@ class one_blas_thread:
             _holders.discard(id(self))
             if _holders:
                 return
-            for library in _libraries():
-                given = _given.get(library.filepath, 1)
+            for library, given in zip(_libraries(), _given, strict=False):
                 if given != 1:
                     _set_threads(library, given)
-                _given.pop(library.filepath, None)
+            _given.clear()
 
 
 def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
