@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, compact
-from quadsense.core.records import cached_property
+from quadsense.core.records import cached_property, record
 from quadsense.device import scalar
 
 Real = npt.NDArray[np.float64]
@@ -50,7 +50,7 @@ NARROWER = 1e-2
 """By how much it shrinks at a time."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Intervals:
     """Intervals ``reading - below <= u* A u <= reading + above``, one per measurement.
 

@@ -15,7 +15,7 @@ The interior-point kernel and the proofs both go by this file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import Array
+from quadsense.core.records import record
 
 RowTerm: TypeAlias = Literal[
     "within", "squares", "center", "slack_max", "slack_sum", "slack_squares"
@@ -38,7 +39,7 @@ RowTerm: TypeAlias = Literal[
 """
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Question:
     """A convex problem on m readings.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Protocol, TypedDict
 
 import numpy as np
@@ -13,6 +13,7 @@ from quadsense.core.forms import MeasuredForm
 from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
+from quadsense.core.records import record
 from quadsense.measurements.gram import Gram
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.traits import Options
@@ -40,7 +41,7 @@ class MethodOptions(TypedDict, total=False):
     allow_tf32: bool
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Problem:
     """A fit to be found, on rows of unit norm.
 
@@ -156,7 +157,7 @@ class Problem:
         return SensedMatrix.from_dense(found.to_dense())
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Trace:
     """What the history keeps of a state, in addition to iteration and ratio; NaN: has no meaning.
 
@@ -170,7 +171,7 @@ class Trace:
     sharpness: float = float("nan")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Warm:
     """What an earlier stage or an earlier result found, for a method to begin from.
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_a
 
 import numpy as np
 
+from quadsense.core.records import record
 from quadsense.system.memory import MAX_FORMED_BYTES
 from quadsense.typing import is_number
 
@@ -78,7 +79,7 @@ MAX_WIDE = 1000
 """Columns up to which A is formed though there are fewer rows than columns."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Shape:
     """All of a problem that its cost depends on.
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import UNIT
 from quadsense.core.question import Question
-from quadsense.core.records import changed
+from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.adjoint import adjoint_matrix, plain_adjoint
@@ -77,7 +76,7 @@ class ObjectiveBound(NamedTuple):
     condition: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Asked:
     """A question on rows over powers of two, and a vector y: no digit is changed.
 

@@ -16,7 +16,7 @@ import numpy as np
 from quadsense.arrays import available_memory, on_gpu, to_numpy
 from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.records import changed
+from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
 from quadsense.measurements.dense import Dense, Stored
 from quadsense.measurements.frame import Columns, described, framed
@@ -371,7 +371,7 @@ def _advice(shape: Shape, plan: Plan) -> str:
 # --- all that follows from a query -------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Decision:
     """Which A is sought, and how.
 

@@ -18,6 +18,7 @@ import numpy as np
 import scipy
 
 from quadsense.arrays import is_numpy
+from quadsense.core.records import record
 from quadsense.measurements import Measurements
 from quadsense.methods import METHODS
 from quadsense.preferences import PREFERENCES, SLACKS
@@ -199,7 +200,7 @@ def _check_progress(progress: Any, data: Any) -> None:
 # --- the declarations --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Query:
     """What is asked of a solve: its arguments, as given.
 

@@ -6,7 +6,6 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from quadsense.arrays import Array, Vector, like, placed, to_numpy
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.noise import delta_from_sigma
+from quadsense.core.records import record
 from quadsense.measurements import Measurements
 from quadsense.measurements.frame import Columns
 from quadsense.measurements.oracle import checked_square
@@ -239,7 +239,7 @@ def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
     return int(generator.integers(2**63)) if draws else 0
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Start:
     """``A_1 = tau I + base - F*(c)``, and what is known of it where it was given."""
 

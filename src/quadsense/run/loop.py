@@ -15,7 +15,7 @@ from quadsense.arrays import Array, Vector, like, placed, to_numpy
 from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.progress import looked
-from quadsense.core.records import cached_property
+from quadsense.core.records import cached_property, record
 from quadsense.methods import COLD, Method, Problem, Warm
 from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.run.fingerprint import mark
@@ -51,7 +51,7 @@ class Intermediate:
         return self.make_matrix()
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Limits:
     """When to stop and whom to tell.
 
@@ -85,7 +85,7 @@ class Limits:
         return self.watch.interrupts
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Outcome:
     """How a run ended: the best matrix, its recomputed residuals, and why it stopped.
 

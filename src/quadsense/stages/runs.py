@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from quadsense.arrays import to_numpy
 from quadsense.core.forms import FactorForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.records import changed
+from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
@@ -64,7 +64,7 @@ SET_ASIDE_TOLERANCE = 1e30
 """Tolerance, in units of the largest reading, of a measurement that is set aside."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Request(Decision):
     """A solve that is ready to run: what was decided, the problem on unit rows, and the limits.
 
@@ -85,7 +85,7 @@ class Request(Decision):
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Answer:
     """How the last run ended, by which method, with which measurements left out.
 

@@ -18,7 +18,6 @@ first case and at most ``||F*(W z) - alpha (A - P)||_F^2/alpha`` in the second.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -28,7 +27,7 @@ from quadsense.core.cholesky import add_to_diagonal
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import pack, unpack
 from quadsense.core.question import Question
-from quadsense.core.records import cached_property, changed
+from quadsense.core.records import cached_property, changed, record
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.active_set import nearest_within
 from quadsense.methods.base import COLD, Problem, Warm
@@ -93,7 +92,7 @@ STRIDE_FLOPS = 2e7
 """Work between two looks at the clock."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class DampedState:
     """Where the iteration stands.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import record
 from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.methods.cg import residuals
 from quadsense.methods.cg.system import CGSystem, NormalOperator, given_gram, prepare
@@ -32,7 +33,7 @@ DEVICE_STRIDE_FLOPS = 1e11
 the first of the steps, which are looked at only after the last."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CGProgram:
     """The problem, its system on weighed rows, and the squares of their weights."""
 

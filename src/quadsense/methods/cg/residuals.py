@@ -30,7 +30,7 @@ import numpy as np
 
 from quadsense.core.packed import pack, unpack
 from quadsense.core.products import Inexact
-from quadsense.core.records import changed
+from quadsense.core.records import changed, record
 from quadsense.device import numbers, waits
 from quadsense.methods.cg.span import Span, distance_left, steps_left
 from quadsense.methods.cg.system import SINGLE_GAIN, CGSystem, Vector, prepare, solve_once
@@ -76,7 +76,7 @@ MAX_COARSE_STEPS = 16
 MIN_COARSE_GRADIENT = 1e-2
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CGState:
     """Where the iteration stands.
 

@@ -6,7 +6,7 @@ follows how far the iteration has to go, and how fast it goes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,11 +15,12 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 
 from quadsense.core.products import Float, Inexact
+from quadsense.core.records import record
 
 Vector = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Span:
     """Directions D, rows of length dim, and their images: ``D K = R^T Q``, rows of Q orthonormal.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Self
 
 import numpy as np
@@ -19,7 +19,7 @@ from scipy.linalg import blas, lapack
 from quadsense.arrays import Array, require_memory
 from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
 from quadsense.core.products import Float, Inexact, gram_product
-from quadsense.core.records import cached_property
+from quadsense.core.records import cached_property, record
 from quadsense.device import waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
@@ -42,7 +42,7 @@ MAX_DOUBLE_ORDER = 128
 MIN_RESOLVED_PIVOT = 30.0
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CGFactor:
     """Cholesky factor of ``D (matrix) D + shift I``.
 
@@ -157,7 +157,7 @@ SINGLE_TIME = 0.5
 COARSE_TIME = 0.25
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class NormalOperator:
     """``K = F F*`` as it is applied: given, formed, or through the rows.
 
@@ -245,7 +245,7 @@ def pays_to_form(F: Sensing, steps: float, entry: float, share: float) -> bool:
     return formed < (share * steps + 1.0) * product
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CGSystem:
     """The data, the start, and what is derived from them once, on first use.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from quadsense.arrays import Array, namespace
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import record
 from quadsense.measurements.oracle import symmetrised
 from quadsense.methods.base import Problem
 from quadsense.methods.descent.program import Descent, DescentProgram, DescentState
@@ -72,7 +73,7 @@ class GradientDescent(GradientDescentTraits, Descent):
         )
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class SpectralProblem(Problem):
     """Algorithm 3 as Algorithm 1 on eigenvalues.
 

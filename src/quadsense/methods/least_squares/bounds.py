@@ -10,7 +10,7 @@ ones.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Any
 
@@ -19,12 +19,13 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import UNIT
+from quadsense.core.records import record
 from quadsense.device import numbers
 from quadsense.methods.least_squares.program import NONE, QuadraticPoint, Rows, SquaresProgram
 from quadsense.methods.least_squares.steps import ConeDescent, Splitting
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Judgement:
     """How far a cost may be from the least, and what shows it.
 
@@ -210,7 +211,7 @@ class SquaresVerdict(Enum):
     STALLED = "stalled"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class SquaresState:
     """Where the method stands.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.core import packed
-from quadsense.core.records import cached_property
+from quadsense.core.records import cached_property, record
 from quadsense.device import waits
 from quadsense.system.watch import look
 
@@ -52,7 +52,7 @@ def _form_of(n: int, is_complex: bool) -> _Form:
     return _Form(np.concatenate(places), scales, lower)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class LeastSquaresCone:
     """The matrices that may be the answer.
 

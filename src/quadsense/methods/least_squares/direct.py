@@ -19,6 +19,7 @@ from scipy.linalg import lapack, qr, solve_triangular, svd
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
 from quadsense.core.intervals import UNIT
+from quadsense.core.records import record
 from quadsense.device import chosen, scalar, waits
 from quadsense.methods.active_set import nearest_within
 from quadsense.methods.least_squares.program import (
@@ -148,7 +149,7 @@ MIN_CLEAR_PIVOT = {"d": 1e-8, "f": 1e-4}
 weight: with that for all, no pivot is smaller, and their sum is at most this unit."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class HeldRows:
     """A solution, the rows at an end, and their multipliers."""
 

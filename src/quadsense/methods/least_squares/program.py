@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.cholesky import symmetric, symmetric_product
 from quadsense.core.intervals import Intervals
 from quadsense.core.question import Question
-from quadsense.core.records import cached_property
+from quadsense.core.records import cached_property, record
 from quadsense.device import numbers, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
@@ -29,7 +29,7 @@ LANCZOS_STEPS = 24
 """Steps of the estimate of the largest eigenvalue; its residual makes a bound of it."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class QuadraticPoint:
     """A matrix with what was evaluated there from the rows themselves.
 
@@ -49,7 +49,7 @@ class QuadraticPoint:
     slope: Vector
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Quadratic:
     """The cost, by its normal matrix where that is formed, else by products with the rows.
 
@@ -185,7 +185,7 @@ MAX_TRACE_ERROR = 1e-12
 """Relative distance from a multiple of the identity that is rounding."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class SquaresProgram:
     """The question over powers of two: readings, weights and A are of the size of 1.
 
