@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.intervals import UNIT
+from quadsense.core.intervals import EPS, UNIT
 from quadsense.core.question import Question
 from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
@@ -33,7 +33,7 @@ from quadsense.proofs.costs import (
     shifted,
     unit_of,
 )
-from quadsense.proofs.definite import spectrum
+from quadsense.proofs.definite import factorisation_error, first_shift, spectrum
 from quadsense.proofs.positive import lifted
 from quadsense.proofs.rounding import (
     COMPLEX,
@@ -230,9 +230,11 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
     if rows == math.inf:
         return ObjectiveBound(-math.inf, "")
     unit = _unit(F, question, y)
-    if question.alpha > 0.0 and not question.log_det:
+    if (question.alpha > 0.0 or question.psd) and not question.log_det:
         quick = ObjectiveBound(_quick_bound(case, rows, unit), "")
-        if quick.value >= (1.0 - CLOSE) * upper:
+        # Without a distance what a definite T leaves is 0, however it is summed up.
+        definite = question.alpha == 0.0 and quick.value > -math.inf
+        if definite or quick.value >= (1.0 - CLOSE) * upper:
             return quick
     C = _dense(question.C, F)
     T, error = adjoint_matrix(F, np.ldexp(y, -unit), _ldexp(C, -unit))
@@ -255,7 +257,10 @@ def _bound(case: Asked, size: float, upper: float, kept: dict[bytes, float]) -> 
 
 
 def _quick_bound(case: Asked, rows: float, unit: int) -> float:
-    """Return the bound of a question with a distance, from one product and its a-priori error."""
+    """Return the bound of a question from one product and its a-priori error.
+
+    It has a distance; otherwise the bound is ``-inf`` unless that proves T to be definite.
+    """
     F, question, y = case.F, case.question, np.ldexp(case.y, -unit)
     long = F.prefers_gram and not question.psd and isinstance(question.prior, float)
     if not (long and isinstance(question.C, float) and question.C == 0.0):
@@ -314,9 +319,14 @@ def _infimum(question: Question, F: Sensing, T: npt.NDArray[Any], error: float, 
     -----
     Without the determinant it is ``<T, P> - ||T||^2/(4 alpha)`` and, for positive semidefinite A,
     ``alpha`` times the squared distance of ``P - T/(2 alpha)`` from them; with it a sum over the
-    eigenvalues of ``T - 2 alpha P``, which grows with each. T is in units of ``2^unit``.
+    eigenvalues of ``T - 2 alpha P``, which grows with each. T is in units of ``2^unit``. Without
+    either it is 0 where a Cholesky factorization proves T to be positive semidefinite.
     """
     n, alpha = F.n, question.alpha
+    if alpha == 0.0 and not question.log_det:
+        rounding = EPS * (COMPLEX if F.is_complex else 1.0)
+        slip = error + factorisation_error(n, float(np.trace(T).real) + error, rounding)
+        return -math.inf if first_shift(T, (1.0,), 0.0, slip) is None else 0.0
     if question.log_det:
         M, slip = T, error
         if alpha > 0.0:
