@@ -12,10 +12,12 @@ made where a point is outside of it and are from then on rows like the others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.system.watch import look
@@ -96,24 +98,23 @@ def nearest_within(
             steps += 1
             if steps > MAX_STEPS:
                 return None
-            new, falls = added, np.empty(0)
+            new, falls, first, most = added, u, -1, math.inf  # u is empty where no row is held
             if chosen:
                 held = G[chosen] * np.asarray(signs)[:, None]
-                try:
-                    falls = np.linalg.solve(held @ held.T, held @ added)
-                except np.linalg.LinAlgError:  # equal rows
+                _, falls, info = lapack.dposv(held @ held.T, held @ added)
+                if info != 0:  # equal rows
                     return None
                 new = added - falls @ held
+                limits = np.full(falls.shape, np.inf)
+                np.divide(u, falls, out=limits, where=falls > MIN_FALL)
+                first = int(limits.argmin())
+                most = float(limits[first])
             size = float(new @ new)
-            full = distance / size if size > MIN_NEW_PART * float(added @ added) else np.inf
-            falling = falls > MIN_FALL
-            limits = np.full(falls.shape, np.inf)
-            np.divide(u, falls, out=limits, where=falling)
-            first = int(limits.argmin()) if chosen else -1
-            length = min(full, float(limits[first])) if chosen else full
-            if not np.isfinite(length):
+            full = distance / size if size > MIN_NEW_PART * float(added @ added) else math.inf
+            length = min(full, most)
+            if not math.isfinite(length):
                 return None
-            if full < np.inf:
+            if full < math.inf:
                 v = v + length * new
                 distance -= length * size
             u, own = u - length * falls, own + length

@@ -10,7 +10,7 @@ ones.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import UNIT
-from quadsense.core.records import record
+from quadsense.core.records import changed, record
 from quadsense.device import numbers
 from quadsense.methods.least_squares.program import NONE, QuadraticPoint, Rows, SquaresProgram
 from quadsense.methods.least_squares.steps import ConeDescent, Splitting
@@ -48,6 +48,9 @@ class Judgement:
     trivial: bool = False
     noise: float = 0.0
 
+
+MAX_PLAIN_LOSS = 1e-9
+"""What a shorter proof may cost of the bound, relative to the cost."""
 
 UNKNOWN = Judgement(np.inf)
 """Nothing is proved."""
@@ -84,7 +87,7 @@ class Judge:
 
     def _even(self) -> tuple[Vector, npt.NDArray[Any] | None]:
         program, cone = self.program, self.program.cone
-        E = cone.pack(program.F.adjoint(program.cost.w))
+        E = program.cost.sum_up(program.cost.w)
         values, V = cone.eigen(E)
         seen = values > 16.0 * cone.n * UNIT * values[-1]
         return E, V[:, seen] / np.sqrt(values[seen]) if seen.any() else None
@@ -117,15 +120,22 @@ class Judge:
             Sum of ``|y_i|``, to which the rounding of T is in proportion.
         """
         inner, size = numbers(T @ x, np.linalg.norm(x))
-        found = self._judge(x, T, inner, size, loose, mass)
+        found = self._judge(x, T, inner, size, loose, mass, cost)
         noise = UNIT * (8.0 * mass + 4.0 * self._weighed) * size
         found = found if found.gap <= cost else Judgement(cost, trivial=True)
-        return replace(found, noise=noise)
+        return changed(found, noise=noise)
 
     def _judge(
-        self, x: Vector, T: Vector, inner: float, size: float, loose: float, mass: float
+        self,
+        x: Vector,
+        T: Vector,
+        inner: float,
+        size: float,
+        loose: float,
+        mass: float,
+        cost: float,
     ) -> Judgement:
-        """The gap of x, of that norm and inner product with T."""
+        """The gap of x, of that norm, cost and inner product with T."""
         cone, alpha = self.program.cone, self.program.cost.alpha
         if not cone.psd:
             pull = float(np.linalg.norm(T))
@@ -146,6 +156,10 @@ class Judge:
             inside = Z.conj().T @ cone.unpack(T) @ Z
             least, reach = numbers(np.linalg.eigvalsh(inside)[0], E @ x)
             shift = max(0.0, -least) + rounding * self._spread
+            # By more, where that costs nothing: then a plain sum proves T to be definite.
+            plain = 8.0 * (cone.n + self.program.F.raw.m + 16) * UNIT * mass * self._spread
+            if plain * reach <= MAX_PLAIN_LOSS * cost:
+                shift += plain
             price = shift * reach + 0.25 * shift * shift * self._total
             if not inner + price + loose >= best.gap:
                 best = Judgement(inner + price + loose, shift=shift)
@@ -284,7 +298,7 @@ def judge_of(program: SquaresProgram) -> Judge:
 
 def at(program: SquaresProgram, state: SquaresState, point: QuadraticPoint) -> SquaresState:
     """The state at a point, with its worst ratio."""
-    return replace(state, point=point, max_ratio=worst_ratio(program, point.values))
+    return changed(state, point=point, max_ratio=worst_ratio(program, point.values))
 
 
 def worst_ratio(program: SquaresProgram, values: Vector) -> float:

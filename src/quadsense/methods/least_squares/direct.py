@@ -27,7 +27,6 @@ from quadsense.methods.least_squares.program import (
     QuadraticPoint,
     Rows,
     SquaresProgram,
-    features,
 )
 from quadsense.system.watch import look
 
@@ -35,9 +34,6 @@ Array = npt.NDArray[Any]
 
 MAX_UNKNOWNS = 100
 """Unknowns up to which cuts take less time than steps of other methods."""
-
-MAX_FEATURES = 100_000
-"""Entries of all rows, packed, up to which they do."""
 
 MAX_NEGATIVE = 2
 """Negative eigenvalues without the cone up to which cuts are tried: with more, the curvature of its
@@ -74,10 +70,14 @@ def cut_minimizer(program: SquaresProgram, R: Array, least: Vector) -> CutMinimi
     least : ndarray of shape (N,)
         The minimizer without cone and intervals.
     """
-    cone, F = program.cone, program.F
-    if not _is_served(program, R) or np.count_nonzero(cone.eigenvalues(least) < 0.0) > MAX_NEGATIVE:
+    cone, G = program.cone, program.cost.whole
+    if (
+        G is None
+        or not _is_served(program, R)
+        or np.count_nonzero(cone.eigenvalues(least) < 0.0) > MAX_NEGATIVE
+    ):
         return None
-    lo, hi, G = program.lo, program.hi, F.features()
+    lo, hi = program.lo, program.hi
     inverse, info = lapack.dtrtri(R)
     values, cost = G @ least, program.cost
     if info != 0 or float(cost.w @ (values - cost.b) ** 2) <= MIN_COST_SHARE * program.nothing:
@@ -107,16 +107,15 @@ def cut_minimizer(program: SquaresProgram, R: Array, least: Vector) -> CutMinimi
     rank = int(np.count_nonzero(values > abs(float(values[0])))) if values[0] < 0.0 else cone.n
     if rank == 0:
         return None
-    rows = np.flatnonzero(u[: F.m])
+    rows = np.flatnonzero(u[: len(G)])
     return CutMinimizer(V[:, -rank:] * np.sqrt(values[-rank:]), rows, -2.0 * u[rows])
 
 
 def _is_served(program: SquaresProgram, R: Array) -> bool:
     """Return whether the problem is small, and has neither equalities nor a fixed trace."""
-    cone, F = program.cone, program.F
-    small = cone.size <= MAX_UNKNOWNS and F.m * cone.size <= MAX_FEATURES
-    plain = isinstance(R, np.ndarray) and R.dtype == np.float64
-    return small and plain and cone.trace is None and bool((program.lo < program.hi).all())
+    cone = program.cone
+    small = cone.size <= MAX_UNKNOWNS and R.dtype == np.float64
+    return small and cone.trace is None and bool((program.lo < program.hi).all())
 
 
 MAX_REFINEMENTS = 3
@@ -196,7 +195,7 @@ def _weighed(program: SquaresProgram) -> tuple[Rows, Vector, Array] | None:
         return None
     look(MAX_ORTHOGONAL_FLOPS)
     roots = np.sqrt(np.asarray(cost.w)[rows])
-    return rows, roots, np.asarray(features(program.F, rows)) * roots[:, None]
+    return rows, roots, np.asarray(program.cost.features(rows)) * roots[:, None]
 
 
 def smallest(program: SquaresProgram, point: QuadraticPoint) -> HeldRows | None:
@@ -265,7 +264,11 @@ def newton(
     targets: Vector,
 ) -> HeldRows:
     """The minimiser with those readings equal to targets."""
-    J = features(program.F, rows) if rows.size else np.zeros_like(point.x, shape=(0, point.x.size))
+    J = (
+        program.cost.features(rows)
+        if rows.size
+        else np.zeros_like(point.x, shape=(0, point.x.size))
+    )
     if isinstance(by, Orthogonal):
         R, J = by.R, np.asarray(J)
     else:
@@ -360,7 +363,7 @@ def held_at(
     """The minimiser with the rows that pull held at their targets, where H may be singular."""
     pulling = np.flatnonzero(mu)
     size = point.x.size
-    J = np.asarray(features(program.F, rows[pulling]))
+    J = np.asarray(program.cost.features(rows[pulling]))
     H = np.triu(program.cost.H) + np.triu(program.cost.H, 1).T
     M = np.zeros((size + pulling.size, size + pulling.size))
     M[:size, :size] = 2.0 * (np.asarray(H) + program.cost.alpha * np.eye(size))
@@ -397,14 +400,14 @@ def conjugate(program: SquaresProgram, point: QuadraticPoint, steps: int) -> Qua
         if count % looks == 0 and (size <= (4.0 * UNIT) ** 2 * first or size == 0.0):
             break
         look(2.0 * cost.product_flops)
-        read = cost.F.forward(cost.cone.unpack(direction))
+        read = cost.read(direction)
         bend = scalar((cost.w * read) @ read) + cost.alpha * scalar(direction @ direction)
         if looks == 1 and not bend > 0.0:
             break
         share = _ratio(size, bend)
         d = d - share * direction
         errors = errors - share * read
-        slope = cost.cone.pack(cost.F.adjoint(cost.w * errors)) + cost.alpha * (away + d)
+        slope = cost.sum_up(cost.w * errors) + cost.alpha * (away + d)
         size, last = scalar(slope @ slope), size
         direction = slope + _ratio(size, last) * direction
     return cost.point(point.x + d)

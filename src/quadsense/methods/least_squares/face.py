@@ -7,7 +7,6 @@ with those ends held, nothing but a system of equations is left.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.core.packed import upper
+from quadsense.core.records import changed
 from quadsense.methods.balance import EIGENVALUE_PRICE, balanced
 from quadsense.methods.least_squares.bounds import (
     MAX_ZERO_COST,
@@ -27,7 +27,7 @@ from quadsense.methods.least_squares.bounds import (
     mass,
 )
 from quadsense.methods.least_squares.cone import LeastSquaresCone
-from quadsense.methods.least_squares.program import QuadraticPoint, Rows, SquaresProgram, features
+from quadsense.methods.least_squares.program import QuadraticPoint, Rows, SquaresProgram
 from quadsense.proofs.costs import conjugate_above, permitted
 from quadsense.system.watch import look
 
@@ -52,7 +52,7 @@ def shifted_matrix(program: SquaresProgram, x: Vector, rows: Rows, errors: Vecto
     """x changed as little as possible for its readings to change by `errors`, without a cone."""
     if rows.size == 0:
         return x
-    return x + np.linalg.lstsq(features(program.F, rows), errors)[0]
+    return x + np.linalg.lstsq(program.cost.features(rows), errors)[0]
 
 
 def multipliers(program: SquaresProgram, X: Array, slope: Vector, rows: Rows, mu: Vector) -> Vector:
@@ -65,7 +65,7 @@ def multipliers(program: SquaresProgram, X: Array, slope: Vector, rows: Rows, mu
     pulling = np.flatnonzero(mu)
     if pulling.size == 0 or float(pulling.size) * cone.n**2 > MAX_WRITTEN_ENTRIES:
         return mu
-    images = [cone.unpack(line) @ X for line in features(program.F, rows[pulling])]
+    images = [cone.unpack(line) @ X for line in program.cost.features(rows[pulling])]
     if cone.trace is not None:
         images.append(X)
     M = np.stack(images).reshape(len(images), -1)
@@ -88,7 +88,7 @@ def moved_factor(program: SquaresProgram, X: Array, rows: Rows, targets: Vector)
         return with_trace(cone, X)
     if float(rows.size) * cone.n**2 > MAX_WRITTEN_ENTRIES:
         return None
-    matrices = [cone.unpack(line) for line in features(program.F, rows)]
+    matrices = [cone.unpack(line) for line in program.cost.features(rows)]
     if cone.trace is not None:
         matrices.append(np.eye(cone.n, dtype=cone.dtype) / np.sqrt(cone.n))
         targets = np.append(targets, cone.trace / np.sqrt(cone.n))
@@ -162,8 +162,8 @@ def on_face(program: SquaresProgram, state: SquaresState, X: Array) -> SquaresSt
     cone = program.cone
     rows, mu, targets = _held(program, state)
     sides = np.where(np.asarray(program.lo == program.hi)[rows], 0.0, np.sign(mu))
-    E = np.asarray(features(program.F, rows))
-    G = np.asarray(features(program.F, np.arange(program.F.m)))
+    E = np.asarray(program.cost.features(rows))
+    G = np.asarray(program.cost.features(np.arange(program.F.m)))
     last = np.inf
     best: tuple[Array, Vector, QuadraticPoint] | None = None
     for _ in range(MAX_NEWTON_STEPS):
@@ -184,7 +184,7 @@ def on_face(program: SquaresProgram, state: SquaresState, X: Array) -> SquaresSt
     X, mu, now = best
     if np.any(mu * sides < 0.0):  # an end that would be left inwards
         return None
-    state = replace(state, factor=X, rows=rows, mu=cone.beside(mu))
+    state = changed(state, factor=X, rows=rows, mu=cone.beside(mu))
     judge, mu = judge_of(program), state.mu
     loose = judge.loose(rows, now.values[rows], mu, program.lo[rows], program.hi[rows])
     T = 2.0 * now.slope + cone.beside(E).T @ mu
@@ -192,9 +192,9 @@ def on_face(program: SquaresProgram, state: SquaresState, X: Array) -> SquaresSt
     if crossed(program, now, 0.1 * state.room).size:
         return None
     # What rounding makes of T is a matter of the last bits: these are balanced before any proof.
-    judged = replace(judged, shift=0.0)
-    gap = _balanced_gap(program, replace(state, judged=judged), now)
-    return at(program, replace(state, judged=replace(judged, gap=gap, trivial=False)), now)
+    judged = changed(judged, shift=0.0)
+    gap = _balanced_gap(program, changed(state, judged=judged), now)
+    return at(program, changed(state, judged=changed(judged, gap=gap, trivial=False)), now)
 
 
 def _balanced_gap(program: SquaresProgram, state: SquaresState, now: QuadraticPoint) -> float:

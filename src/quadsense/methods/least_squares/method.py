@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.records import changed
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.least_squares import hinge, phases
@@ -95,7 +96,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
                     return state
                 return phases.advance(program.squares, state, steps)
             except OVERFLOW_ERRORS:
-                return replace(state, verdict=SquaresVerdict.STALLED)
+                return changed(state, verdict=SquaresVerdict.STALLED)
 
     def correct(
         self,
@@ -152,12 +153,15 @@ class LeastSquares(LeastSquaresTraits, Stepped):
                 return None
             judge, judged = judge_of(inner), state.judged
             if state.orthogonal:  # whatever rounding makes of it: that is balanced below
-                judged = replace(judged, trivial=False)
+                judged = changed(judged, trivial=False)
             y = judge.dual(state.point.values, state.rows, state.mu, judged)
             question, rows = program.problem.question, program.problem.rows
             assert question is not None
-            A = np.asarray(inner.scale * inner.cone.unpack(state.point.x))
             loss = UNNOTICED_SHARE * program.problem.options.gap * abs(state.point.cost)
+            shown = judged.trivial or (judged.shift > 0.0 and judged.gap <= loss)
+            if inner.cone.psd and shown:  # the gap counts all that rounding does
+                return y
+            A = np.asarray(inner.scale * inner.cone.unpack(state.point.x))
             return balanced(rows.on_numpy(), question, y, A, loss * inner.unit)
 
     def matrix(

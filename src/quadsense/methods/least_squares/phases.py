@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import UNIT
+from quadsense.core.records import changed
 from quadsense.methods.least_squares import direct
 from quadsense.methods.least_squares.bounds import (
     MAX_TRUE_GAP_RATIO,
@@ -35,7 +35,7 @@ from quadsense.methods.least_squares.face import (
     shifted_matrix,
     with_trace,
 )
-from quadsense.methods.least_squares.program import NONE, QuadraticPoint, SquaresProgram, features
+from quadsense.methods.least_squares.program import NONE, QuadraticPoint, SquaresProgram
 from quadsense.methods.least_squares.steps import (
     AdmmFactor,
     Splitting,
@@ -122,7 +122,7 @@ def start(program: SquaresProgram, x: Vector) -> SquaresState:
     point = min(points, key=lambda one: one.cost)
     state = at(program, SquaresState(SquaresStage.DESCENT, descent=begin_descent(point)), point)
     if _binds_for_others(program, state, point):  # they begin anew, and gain nothing by steps
-        return replace(state, verdict=SquaresVerdict.STALLED)
+        return changed(state, verdict=SquaresVerdict.STALLED)
     state = _judged_descent(program, state)
     return state if state.verdict is SquaresVerdict.OPEN else _refined(program, state)
 
@@ -151,7 +151,7 @@ def _cut(program: SquaresProgram, R: Array, least: Vector) -> SquaresState | Non
         if other is None or other.judged.gap > enough:
             return None
         state = other
-    return replace(state, verdict=SquaresVerdict.OPTIMAL)
+    return changed(state, verdict=SquaresVerdict.OPTIMAL)
 
 
 def advance(program: SquaresProgram, state: SquaresState, steps: int) -> SquaresState:
@@ -161,7 +161,7 @@ def advance(program: SquaresProgram, state: SquaresState, steps: int) -> Squares
         if state.stage is SquaresStage.DESCENT:
             state = _descend(program, state, end - state.iteration)
             continue
-        state = replace(state, iteration=state.iteration + 1, since=state.since + 1)
+        state = changed(state, iteration=state.iteration + 1, since=state.since + 1)
         state = (_direct if state.stage is SquaresStage.DIRECT else _split)(program, state)
     return state if state.verdict is SquaresVerdict.OPEN else _refined(program, state)
 
@@ -175,14 +175,14 @@ def _refined(program: SquaresProgram, state: SquaresState) -> SquaresState:
     if other is state or other.point is None:
         return state
     taken = acceptable(program, other.judged, other.point.cost)
-    return replace(other, verdict=SquaresVerdict.OPTIMAL if taken else state.verdict)
+    return changed(other, verdict=SquaresVerdict.OPTIMAL if taken else state.verdict)
 
 
 def tightened(program: SquaresProgram, state: SquaresState) -> SquaresState:
     """Further inside the intervals, where rounding spoilt what seemed to be a fit."""
     point = state.point
     assert point is not None
-    state = replace(
+    state = changed(
         state, room=10.0 * state.room, verdict=SquaresVerdict.OPEN, since=0, mark=np.inf
     )
     return state if state.stage is SquaresStage.DIRECT else _to_splitting(program, state, point)
@@ -203,7 +203,7 @@ def _descend(program: SquaresProgram, state: SquaresState, steps: int) -> Square
     for _ in range(count):
         now = descent_step(program, now)
     iteration, since = state.iteration + count, state.since + count
-    state = replace(state, descent=now, iteration=iteration, since=since)
+    state = changed(state, descent=now, iteration=iteration, since=since)
     return state if since % STEPS_PER_BOUND else _judged_descent(program, state)
 
 
@@ -219,7 +219,7 @@ def _judged_descent(program: SquaresProgram, state: SquaresState) -> SquaresStat
     )  # for the first time
     if left <= state.care or rough:
         now = descent_anew(program, now)
-        state = _at_iterate(program, replace(state, descent=now), now.about)
+        state = _at_iterate(program, changed(state, descent=now), now.about)
         cost, judged = now.about.cost, state.judged
         if judged.gap <= max(ROUGH_GAP * cost, goal(program, judged, cost)):
             if crossed(program, now.about, 0.0).size:
@@ -227,7 +227,7 @@ def _judged_descent(program: SquaresProgram, state: SquaresState) -> SquaresStat
             if judged.gap <= goal(program, judged, cost):
                 return _settle(program, state, *_member(program, factor_of(program, now.x)))
         if left <= state.care:
-            state = replace(state, care=0.5 * state.care)
+            state = changed(state, care=0.5 * state.care)
     return _progress(program, state, left)
 
 
@@ -237,7 +237,7 @@ def _at_iterate(
     """The state at a point of the descent."""
     weight = mass(program, point.values, EMPTY)
     judged = judge_of(program).judge(point.x, point.cost, 2.0 * point.slope, 0.0, weight)
-    return at(program, replace(state, judged=judged, rows=NONE, mu=EMPTY), point)
+    return at(program, changed(state, judged=judged, rows=NONE, mu=EMPTY), point)
 
 
 def _progress(program: SquaresProgram, state: SquaresState, left: float) -> SquaresState:
@@ -246,9 +246,9 @@ def _progress(program: SquaresProgram, state: SquaresState, left: float) -> Squa
         if state.stage is SquaresStage.DESCENT:
             assert state.descent is not None
             state = _at_iterate(program, state, program.cost.point(state.descent.x))
-        return replace(state, verdict=SquaresVerdict.STALLED)
+        return changed(state, verdict=SquaresVerdict.STALLED)
     if left < 0.5 * state.mark:
-        return replace(state, mark=left, marked=state.since)
+        return changed(state, mark=left, marked=state.since)
     if state.since - state.marked <= MAX_IDLE_STEPS and state.since <= MAX_STAGE_STEPS:
         return state
     if state.stage is SquaresStage.DESCENT:
@@ -263,7 +263,7 @@ def _progress(program: SquaresProgram, state: SquaresState, left: float) -> Squa
         assert state.splitting is not None
         found = _inside(program, state, state.splitting.about.x + state.splitting.d)
         if found is None:
-            return replace(state, verdict=SquaresVerdict.STALLED)
+            return changed(state, verdict=SquaresVerdict.STALLED)
         ended = _settle(program, state, *found)
     assert ended.point is not None
     if ended.splitting is not state.splitting:  # more ends bind
@@ -272,7 +272,7 @@ def _progress(program: SquaresProgram, state: SquaresState, left: float) -> Squa
         crossed(program, ended.point, 0.1 * state.room).size == 0
         and acceptable(program, ended.judged, ended.point.cost)
     )
-    return replace(ended, verdict=SquaresVerdict.OPTIMAL if taken else SquaresVerdict.STALLED)
+    return changed(ended, verdict=SquaresVerdict.OPTIMAL if taken else SquaresVerdict.STALLED)
 
 
 def _is_for_others(program: SquaresProgram, state: SquaresState) -> bool:
@@ -313,7 +313,7 @@ def _settle(
     program: SquaresProgram, state: SquaresState, x: Vector, X: Array | None
 ) -> SquaresState:
     """The same at x, with its factor X."""
-    return _settled(program, replace(state, factor=X), program.cost.point(x))
+    return _settled(program, changed(state, factor=X), program.cost.point(x))
 
 
 def _settled(program: SquaresProgram, state: SquaresState, point: QuadraticPoint) -> SquaresState:
@@ -325,7 +325,7 @@ def _settled(program: SquaresProgram, state: SquaresState, point: QuadraticPoint
     state = _judged_point(program, state, point)
     if X is not None and state.judged.gap > goal(program, state.judged, point.cost):
         mu = multipliers(program, X, point.slope, state.rows, state.mu)
-        other = _judged_point(program, replace(state, mu=mu), point)
+        other = _judged_point(program, changed(state, mu=mu), point)
         state = min(state, other, key=lambda one: one.judged.gap)
     if X is None:
         state = _without_cone(program, state, point)
@@ -334,7 +334,7 @@ def _settled(program: SquaresProgram, state: SquaresState, point: QuadraticPoint
     beyond = crossed(program, point, 0.1 * state.room)
     close = state.judged.gap <= MAX_TRUE_GAP_RATIO * goal(program, state.judged, point.cost)
     if beyond.size == 0 and close:
-        return replace(state, verdict=SquaresVerdict.OPTIMAL)
+        return changed(state, verdict=SquaresVerdict.OPTIMAL)
     if state.stage is SquaresStage.SPLITTING and np.isin(beyond, state.rows).all():
         if state.care < MIN_CARE:
             return state
@@ -342,7 +342,7 @@ def _settled(program: SquaresProgram, state: SquaresState, point: QuadraticPoint
         assert now is not None
         about = begin_splitting(program, point, now.rows, now.lo, now.hi, now)
         care = 0.1 * state.care
-        return replace(state, splitting=about, care=care, mark=np.inf, marked=state.since)
+        return changed(state, splitting=about, care=care, mark=np.inf, marked=state.since)
     return _to_splitting(program, state, point)
 
 
@@ -357,7 +357,7 @@ def _without_cone(
     held = direct.held_at(program, point, state.rows, state.mu, targets)
     if not held.settled or crossed(program, held.point, 0.1 * state.room).size:
         return state
-    other = _judged_point(program, replace(state, mu=held.mu), held.point)
+    other = _judged_point(program, changed(state, mu=held.mu), held.point)
     return min(state, other, key=lambda one: one.judged.gap)
 
 
@@ -366,14 +366,14 @@ def _judged_point(
 ) -> SquaresState:
     """The state at a point with multipliers, judged by the true ends."""
     judge, rows, mu = judge_of(program), state.rows, state.mu
-    T = 2.0 * point.slope
+    T, loose = 2.0 * point.slope, 0.0
     if rows.size:
-        T = T + features(program.F, rows).T @ mu
-    loose = 0.0
-    if rows.size:
+        pull = np.zeros_like(point.values)
+        pull[rows] = mu
+        T = T + program.cost.sum_up(pull)
         loose = judge.loose(rows, point.values[rows], mu, program.lo[rows], program.hi[rows])
     judged = judge.judge(point.x, point.cost, T, loose, mass(program, point.values, mu))
-    return at(program, replace(state, judged=judged), point)
+    return at(program, changed(state, judged=judged), point)
 
 
 # --- ends that bind ---------------------------------------------------------------------------
@@ -390,10 +390,10 @@ def _to_splitting(
     rows = np.concatenate([known, np.union1d(fresh, equal)])
     copies = float(rows.size) * program.cone.size
     if not program.cost.formed or copies > MAX_COPIES or _binds_for_others(program, state, point):
-        return replace(state, verdict=SquaresVerdict.STALLED)
+        return changed(state, verdict=SquaresVerdict.STALLED)
     lo, hi = margins(program, state.room)
     split = begin_splitting(program, point, rows, lo[rows], hi[rows], before)
-    return replace(
+    return changed(
         state,
         stage=SquaresStage.SPLITTING,
         splitting=split,
@@ -410,13 +410,13 @@ def _split(program: SquaresProgram, state: SquaresState) -> SquaresState:
     assert now is not None
     by = splitting_factor(program, now)
     if by is None:
-        return replace(state, verdict=SquaresVerdict.STALLED)
+        return changed(state, verdict=SquaresVerdict.STALLED)
     now = splitting_step(program, now, by)
-    state = replace(state, splitting=now)
+    state = changed(state, splitting=now)
     if state.since % STEPS_PER_BOUND == 0:
         state = _judged_split(program, state, by)
     if state.since in TUNED_STEPS and state.splitting is now:
-        state = replace(state, splitting=splitting_tuned(now))
+        state = changed(state, splitting=splitting_tuned(now))
     return state
 
 
@@ -432,15 +432,15 @@ def _judged_split(program: SquaresProgram, state: SquaresState, by: AdmmFactor) 
     weight = mass(program, now.about.values, now.mu)
     judged = judge.judge(x, cost, T, loose, weight)
     noise = judged.noise + 8.0 * UNIT * float(np.sum(now.rho)) * float(np.linalg.norm(x))
-    judged = replace(judged, noise=noise)
+    judged = changed(judged, noise=noise)
     outside = np.maximum(np.maximum(now.lo - values, values - now.hi), 0.0)
     far = float(np.max(outside / _suffices(now), initial=0.0))
     left = max(judged.gap / max(goal(program, judged, cost), MIN_GOAL), far)
-    state = replace(state, rows=now.rows, mu=now.mu, judged=judged)
+    state = changed(state, rows=now.rows, mu=now.mu, judged=judged)
     if left <= state.care:
         found = _inside(program, state, x)
         if found is None:
-            return replace(state, verdict=SquaresVerdict.STALLED)
+            return changed(state, verdict=SquaresVerdict.STALLED)
         state = _settle(program, state, *found)
         if state.verdict is not SquaresVerdict.OPEN or state.splitting is not now:
             return state
@@ -482,7 +482,7 @@ def _direct(program: SquaresProgram, state: SquaresState) -> SquaresState:
         finer = direct.Orthogonal.of(program)
         held = direct.smallest(program, point) if finer is None else None
         if finer is not None or held is not None:
-            by, state = finer, replace(state, orthogonal=True)
+            by, state = finer, changed(state, orthogonal=True)
     if by is not None:
         held = direct.with_ends(program, by, point, *margins(program, state.room))
         size = float(np.linalg.norm(held.point.x))
@@ -490,18 +490,18 @@ def _direct(program: SquaresProgram, state: SquaresState) -> SquaresState:
             ends = margins(program, state.room, size)
             held = direct.with_ends(program, by, held.point, *ends)
     if held is not None:
-        state = _judged_point(program, replace(state, rows=held.rows, mu=held.mu), held.point)
+        state = _judged_point(program, changed(state, rows=held.rows, mu=held.mu), held.point)
         settled = held.settled
     else:
         found = direct.conjugate(program, point, MAX_INNER_STEPS)
         before, after = (float(np.linalg.norm(there.slope)) for there in (point, found))
         if not np.isfinite(after):  # beyond float64's range, where inf is half of inf
-            return replace(state, verdict=SquaresVerdict.STALLED)
+            return changed(state, verdict=SquaresVerdict.STALLED)
         state = _judged_point(program, state, found if after < before else point)
         if after <= 0.5 * before and after > 1e-15 * program.pull:
             return state
         settled = after <= 1e-9 * program.pull
     assert state.point is not None
     if settled and crossed(program, state.point, 0.0).size == 0:
-        return replace(state, verdict=SquaresVerdict.OPTIMAL)
+        return changed(state, verdict=SquaresVerdict.OPTIMAL)
     return _to_splitting(program, state, state.point)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.cholesky import symmetric, symmetric_product
 from quadsense.core.intervals import Intervals
+from quadsense.core.packed import summed_products
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, record
 from quadsense.device import numbers, waits
@@ -24,6 +26,9 @@ Array = npt.NDArray[Any]
 
 LARGE_FLOPS = 1e9
 """Operations of forming the normal matrix from which on single precision saves what it costs."""
+
+MAX_FEATURES = 100_000
+"""Entries of F, packed, up to which it is formed: products with it are made by one call each."""
 
 LANCZOS_STEPS = 24
 """Steps of the estimate of the largest eigenvalue; its residual makes a bound of it."""
@@ -51,7 +56,7 @@ class QuadraticPoint:
 
 @record(frozen=True)
 class Quadratic:
-    """The cost, by its normal matrix where that is formed, else by products with the rows.
+    """The cost, by its normal matrix where that is formed, else by products with F.
 
     Attributes
     ----------
@@ -74,6 +79,31 @@ class Quadratic:
     def product_flops(self) -> float:
         """Operations of a product with all rows."""
         return (8.0 if self.F.is_complex else 2.0) * self.F.raw.m * float(self.F.n) ** 2
+
+    @cached_property
+    def whole(self) -> Array | None:
+        """F on packed matrices, (m, N), where it is small; NumPy's, so not on a device."""
+        small = self.F.m * self.cone.size <= MAX_FEATURES and not waits(self.w)
+        return self.F.features() if small else None
+
+    def read(self, x: Vector) -> Vector:
+        """``F(A)``."""
+        if self.whole is not None:
+            return np.asarray(self.whole @ x)
+        return self.F.forward(self.cone.unpack(x))
+
+    def sum_up(self, y: Vector) -> Vector:
+        """``F*(y)``, packed."""
+        if self.whole is not None:
+            return np.asarray(y @ self.whole)
+        return self.cone.pack(self.F.adjoint(y))
+
+    def features(self, rows: npt.NDArray[np.int64]) -> Array:
+        """F of those rows on packed matrices, (k, N)."""
+        if self.whole is not None:
+            return self.whole[rows]
+        found = self.F.only(rows).features()
+        return found if waits(found) else np.ascontiguousarray(found)
 
     @cached_property
     def formed(self) -> bool:
@@ -100,6 +130,9 @@ class Quadratic:
         return self._normal(np.float32) if single else self.H
 
     def _normal(self, dtype: npt.DTypeLike) -> Array:
+        if self.whole is not None:
+            weighed = np.sqrt(self.w)[:, None] * self.whole
+            return summed_products((weighed,), self.cone.size, dtype)
         kept = np.flatnonzero(self.w)
         rows = self.F if kept.size == self.w.size else self.F.only(kept)
         rows, factors = single_rows(rows)
@@ -108,12 +141,12 @@ class Quadratic:
 
     def point(self, x: Vector) -> QuadraticPoint:
         """What x costs, and its slope, from the rows."""
-        values = self.F.forward(self.cone.unpack(x))
+        values = self.read(x)
         away = x - self.p
         errors = np.where(self.w == 0.0, 0.0, values - self.b)
         pull = self.w * errors
         missed, distance = numbers(pull @ errors, away @ away)
-        slope = self.cone.pack(self.F.adjoint(pull)) + self.alpha * away
+        slope = self.sum_up(pull) + self.alpha * away
         return QuadraticPoint(x, values, missed + self.alpha * distance, slope)
 
     def apply(self, d: Vector) -> Vector:
@@ -127,8 +160,7 @@ class Quadratic:
             image = symmetric_product(H, (d / size).astype(np.float32))
             return size * image.astype(np.float64) + self.alpha * d
         look(2.0 * self.product_flops)
-        image = self.w * self.F.forward(self.cone.unpack(d))
-        return self.cone.pack(self.F.adjoint(image)) + self.alpha * d
+        return self.sum_up(self.w * self.read(d)) + self.alpha * d
 
     def ends(self) -> tuple[float, float]:
         """About the least eigenvalue that matters, and a bound on the largest one.
@@ -252,8 +284,7 @@ class SquaresProgram:
     def pull(self) -> float:
         """Half the size of the gradient there."""
         cost = self.cost
-        back = cost.cone.pack(cost.F.adjoint(cost.w * cost.b))
-        return float(np.linalg.norm(back + cost.alpha * cost.p))
+        return float(np.linalg.norm(cost.sum_up(cost.w * cost.b) + cost.alpha * cost.p))
 
     @property
     def unit(self) -> float:
@@ -282,7 +313,7 @@ def prepare(problem: Problem) -> SquaresProgram | None:
     scale = _scale(question, weights, alpha)
     b = np.where(weights > 0.0, question.reading, 0.0) / scale
     lo, hi = question.lo / scale, question.hi / scale
-    row = trace_row(whole, question) if question.psd else None
+    row = trace_row(whole, question) if question.psd and question.hard.any() else None
     trace = None
     if row is not None:
         trace = float(lo[row]) * F.n / float(whole.squares[row])
@@ -300,7 +331,7 @@ def prepare(problem: Problem) -> SquaresProgram | None:
 
 def power_of_four(value: float) -> float:
     """The power of four nearest to a number from below: so that roots are exact too."""
-    return float(np.ldexp(1.0, 2 * ((int(np.frexp(value)[1]) - 1) // 2)))
+    return math.ldexp(1.0, 2 * ((math.frexp(value)[1] - 1) // 2))
 
 
 def _scale(question: Question, weights: Vector, alpha: float) -> float:
@@ -336,9 +367,3 @@ def trace_row(F: Sensing, question: Question) -> int | None:
         if np.linalg.norm(M - level * np.eye(F.n)) <= MAX_TRACE_ERROR * abs(level):
             return int(row)
     return None
-
-
-def features(F: Sensing, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """F of those rows on packed matrices, (k, N)."""
-    found = F.only(rows).features()
-    return found if waits(found) else np.ascontiguousarray(found)

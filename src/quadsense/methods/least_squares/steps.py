@@ -29,7 +29,7 @@ from quadsense.core.cholesky import (
     symmetric_product,
 )
 from quadsense.device import numbers, scalar, waits
-from quadsense.methods.least_squares.program import QuadraticPoint, Rows, SquaresProgram, features
+from quadsense.methods.least_squares.program import QuadraticPoint, Rows, SquaresProgram
 from quadsense.system.watch import look
 
 
@@ -204,7 +204,7 @@ def splitting_factor(program: SquaresProgram, at: Splitting) -> AdmmFactor | Non
     if known is not None and known.key == key:
         return known
     same = known is not None and known.key[0] == key[0]
-    J = known.J if known is not None and same else features(program.F, at.rows)
+    J = known.J if known is not None and same else program.cost.features(at.rows)
     M = program.cost.H.copy(order="F")
     add_to_diagonal(M, at.sigma + program.cost.alpha)
     look(float(len(M)) ** 2 * (at.rows.size + len(M)))
