@@ -25,9 +25,10 @@ from quadsense.system.watch import Stop
 def user_dual(data: Measurements, y: Vector) -> Vector:
     """Return the dual vector for the user's rows from the one for unit rows."""
     norms = to_numpy(data.unit_rows.norms)
-    safe = np.where(norms > 0, norms, 1.0)
+    if data.unit_rows.has_zero_rows:
+        norms = np.where(norms > 0, norms, 1.0)
     with np.errstate(over="ignore", under="ignore"):
-        return np.asarray(np.where(norms > 0, y / safe / safe, y))
+        return np.asarray(y / norms / norms)
 
 
 class Exact(NamedTuple):

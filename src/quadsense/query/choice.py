@@ -179,8 +179,9 @@ def decide(
         return (changed(plain, name=f"slack_{query.slack}"),), ("slack was asked for",)
     name: str = query.prefer
     why = "asked for"
+    telling = _telling(data, plain, shape)
     if name == "auto":
-        name, why = _chosen(query, data, shape, plain)
+        name, why = _chosen(query, data, shape, telling)
     elif name == "least_squares" and shape.target and query.ridge == 0.0:
         why += EMPTY_SUM * (not _least_squares(data, plain).weights.any())
     names = [name]
@@ -192,7 +193,7 @@ def decide(
         why += ", but the fits are not a bounded set: the nearest" * free
     found: tuple[Preference, ...] = ()
     for each in names:
-        found += (_with_pull(changed(plain, name=each), query, data, shape),)
+        found += (_with_pull(changed(plain, name=each), query, data, shape, telling),)
     if (
         len(found) > 1
         and name == "entropy"
@@ -232,7 +233,7 @@ def check_preference(shape: Shape, query: Query) -> None:
 
 
 def _with_pull(
-    preference: Preference, query: Query, data: Measurements, shape: Shape
+    preference: Preference, query: Query, data: Measurements, shape: Shape, telling: float | None
 ) -> Preference:
     """The preference with its prior and with the strength of the pull towards it."""
     name = preference.name
@@ -247,7 +248,8 @@ def _with_pull(
     pull = _pull(data, preference, shape)
     tau, base = _given(query) or (pull.tau, None)
     if name == "least_squares":
-        pulls = query.ridge is None and _pulls(data, shape, preference)
+        few = telling is None or telling < 1.0  # so that a cone and readings do not suffice
+        pulls = query.ridge is None and shape.target and few
         ridge = pull.kappa * BETA / pull.v if pulls and pull.v > 0.0 else 0.0  # else ties: tau I
         return changed(preference, ridge=ridge, tau=tau, base=base)
     fixed = data.fixed_trace is not None
@@ -267,7 +269,7 @@ def _vanishing(data: Measurements, preference: Preference) -> float:
 def least_squares_of(query: Query, data: Measurements, shape: Shape) -> Preference:
     """Return least squares with the pull that was asked for, whatever else was preferred."""
     plain = Preference("least_squares", shape.psd, shape.target, weights=_weights_of(data))
-    return _with_pull(plain, query, data, shape)
+    return _with_pull(plain, query, data, shape, _telling(data, plain, shape))
 
 
 def _weights_of(data: Measurements) -> Vector | None:
@@ -284,13 +286,13 @@ def _given(query: Query) -> tuple[float, Any] | None:
     return (query.prior, None) if isinstance(query.prior, float) else (0.0, query.prior)
 
 
-def _pulls(data: Measurements, shape: Shape, preference: Preference) -> bool:
-    """Whether least squares has a pull: with a tolerance, unless a cone and readings suffice."""
-    return shape.target and not (shape.psd and _telling(data, preference, shape) >= 1.0)
+def _telling(data: Measurements, preference: Preference, shape: Shape) -> float | None:
+    """Readings that say what something is, per `DETERMINED` times the unknowns.
 
-
-def _telling(data: Measurements, preference: Preference, shape: Shape) -> float:
-    """Readings that say what something is, per `DETERMINED` times the unknowns."""
+    None without a cone, where it is of no account.
+    """
+    if not shape.psd:
+        return None
     question = _least_squares(data, preference)
     count = int(np.count_nonzero(question.weights)) + int(np.count_nonzero(question.equal))
     return count / (DETERMINED * shape.unknowns)
@@ -367,7 +369,9 @@ def _best_multiple(data: Measurements) -> float:
     return float(squares @ np.where(known, reading, 0.0)) / total if total > 0.0 else 0.0
 
 
-def _chosen(query: Query, data: Measurements, shape: Shape, plain: Preference) -> tuple[str, str]:
+def _chosen(
+    query: Query, data: Measurements, shape: Shape, telling: float | None
+) -> tuple[str, str]:
     """What "auto" prefers, and why."""
     method = query.method
     asked = bool(query.ridge) or query.prior is not None
@@ -383,7 +387,6 @@ def _chosen(query: Query, data: Measurements, shape: Shape, plain: Preference) -
     towards = "a multiple of I" if query.prior is None else "prior"
     if query.ridge is not None:
         return "least_squares", f"with ridge = {query.ridge:g}" if query.ridge else "without a pull"
-    telling = _telling(data, plain, shape) if shape.psd else None  # of no account without a cone
     name, why = by_shape(shape, telling, towards)
     if name == "entropy" and not _is_definite(query.prior):
         tie = TIES_GO_TO.format("prior") if not shape.target else "with a weak pull towards prior"

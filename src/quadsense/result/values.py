@@ -149,12 +149,9 @@ class Comparison:
     @property
     def over(self) -> npt.NDArray[np.bool_]:
         """Rows counted as outside their intervals; the ratio of a wide one may round across 1."""
-        over = self.ratios > 1.0
-        over = over & ~self.met if over.any() else over
-        missed = self.missed
-        if not missed.any():
-            return over
-        over = over | missed
+        if self.met.all():  # then no ratio rounds across 1, and none is missed
+            return ~self.met
+        over = (self.ratios > 1.0) & ~self.met | self.missed
         if len(self.set_aside):
             over[self.set_aside] = False
         return over

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, like, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.records import changed
+from quadsense.core.records import cached_property, changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.frame import condition_outside
 from quadsense.measurements.unit import QUICK_RANK_FLOPS
@@ -139,7 +138,7 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
             )  # fmt: skip
     if certificate.kind == "infeasible" and data.from_bounds and _is_plain(request, answer):
         certificate = changed(certificate, misses=_misses(data, certificate))
-    conflict = functools.cache(partial(_conflict, data, certificate))
+    conflict = _Conflict(data, certificate)
     reached = keeps_constraints(data, certificate)
     inner = matrix
     if request.columns is not None:
@@ -172,7 +171,7 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
     )
     later: dict[str, Callable[[], Any]] = {
         "facts": facts,
-        "conflict": lambda: conflict().proved,
+        "conflict": lambda: conflict.named.proved,
         "history": partial(to_history, outcome.entries),
         "plan": partial(_plan, request.plan, answer.method, answer.lemma, asked),
     }
@@ -182,7 +181,7 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
         matrix=matrix,
         residuals=like(residuals, data.b),
         max_ratio=float(ratios.max()),
-        violations=np.flatnonzero(values.over[:count]) if target else NO_ROWS,
+        violations=values.over[:count].nonzero()[0] if target else NO_ROWS,
         n_iter=outcome.n_iter,
         timings={},
         certificate=certificate,
@@ -206,12 +205,12 @@ def _plan(plan: Plan, method: str, lemma: str, asked: dict[str, Any]) -> dict[st
 @with_one_blas_thread
 def _facts(
     data: Measurements, values: Comparison, certificate: Certificate, status: Status,
-    determined: Callable[[], Determined], *, advised: bool, conflict: Callable[[], Named],
+    determined: Callable[[], Determined], *, advised: bool, conflict: _Conflict,
     **said: Any,
 ) -> RunFacts:  # fmt: skip
     """Return the facts; `determined` finds out how far the readings determine A."""
     with np.errstate(over="ignore", under="ignore"):
-        found = conflict()
+        found = conflict.named
         advice = _other_unit(data)
         if advised and not advice:
             advice = _advice(data, certificate.matrix, status)
@@ -480,6 +479,18 @@ class Named(NamedTuple):
     named: npt.NDArray[np.int64]
     proved: Conflict | None = None
     without: tuple[int, ...] = ()
+
+
+class _Conflict:
+    """What is named where nothing fits, found when it is first asked for."""
+
+    def __init__(self, data: Measurements, certificate: Certificate) -> None:
+        self.data, self.certificate = data, certificate
+
+    @cached_property
+    def named(self) -> Named:
+        """By default what carries most of the proof."""
+        return _conflict(self.data, self.certificate)
 
 
 @with_one_blas_thread

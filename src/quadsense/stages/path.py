@@ -91,10 +91,12 @@ def answered(query: Query, clock: Callable[[], float] | None = None) -> Result:
     watch = Watch(clock)
     if query.options:
         refuse_unknown("solve", ("data", *PARAMETERS), query.options)
-    constraints = query.constraints
-    if constraints is not DEFAULTS["constraints"]:
-        constraints = tuple(to_list("constraints", constraints, "(C, lo, hi)"))
-    query = changed(query, method=current_method(query.method), constraints=constraints)
+    if query.constraints is not DEFAULTS["constraints"]:
+        constraints = tuple(to_list("constraints", query.constraints, "(C, lo, hi)"))
+        query = changed(query, constraints=constraints)
+    method = current_method(query.method)
+    if method is not query.method:
+        query = changed(query, method=method)
     journal = to_journal(query.checkpoint, query.checkpoint_every, watch)
     limit, given = to_bytes(query.memory_limit), query.data
     if isinstance(given, Measurements):
