@@ -84,11 +84,12 @@ test-oldest: export NUMBA_CACHE_DIR = $(OLDEST)/numba
 test-oldest: $(OLDEST)/.installed  ## Run the tests with the oldest versions allowed of everything
 	$(PYTEST) -m "not deep"
 
-check: $(VENV)/.installed-dev  ## Lint, types, who imports whom
+check: $(VENV)/.installed-dev  ## Lint, types, who imports whom, counts of the structure
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tests/structure.py --check
 
 format: $(VENV)/.installed-dev  ## Format the code
 	$(BIN)/ruff check --fix

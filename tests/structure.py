@@ -3,8 +3,10 @@
     python tests/structure.py [--check] [--list]
 
 Everything is read from the syntax tree; nothing is imported. `--list` names what is counted: each
-module with a single importer and that importer, and the modules with the most numeric literals.
-With `--check` the exit status is 1 where a count is above its goal.
+module with a single importer and that importer, the modules with the most numeric literals, the
+longest modules and the class names that occur twice. With `--check`, which `make check` runs, the
+exit status is 1 where a count is above its limit: the goal, or, where that is not reached yet, what
+was reached, so that it does not grow again.
 """
 
 from __future__ import annotations
@@ -35,6 +37,15 @@ MOST_LITERALS = 1056
 LISTED = 20
 """Modules that `--list` names for their numeric literals."""
 
+FIELDS = ("many", "diffusion")
+"""Field modules: folders, or single files, next to the package's own."""
+
+MAX_FIELD_MODULES = 12
+"""Modules that each of them may have."""
+
+LIMITS = {"modules": 245, "modules with a single importer": 52, "numeric literals": 2000}
+"""Counts that are not at their goals yet, and that must not grow: lower these with the counts."""
+
 
 @dataclass(frozen=True)
 class Module:
@@ -47,8 +58,8 @@ class Module:
 
     @property
     def folder(self) -> str:
-        """The folder below the package, or the file's own name."""
-        return self.path.relative_to(SOURCE).parts[0]
+        """The folder below the package, or the file's own name without its suffix."""
+        return self.path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def modules() -> list[Module]:
@@ -139,16 +150,20 @@ def layers() -> int:
 
 def table() -> list[tuple[str, int, int | None]]:
     """Return each count and its goal; None where there is none."""
-    found = modules()
+    everything = modules()
+    found = [module for module in everything if module.folder not in FIELDS]
+    single = single_importer(everything).keys() & {module.name for module in found}
+    fields = collections.Counter(module.folder for module in everything)
     return [
         ("modules", len(found), 200),
-        ("lines", sum(module.lines for module in found), None),
-        (f"modules over {MAX_LINES} lines", sum(m.lines > MAX_LINES for m in found), 0),
-        ("modules with a single importer", len(single_importer(found)), 30),
+        ("modules of the largest field", max(fields[name] for name in FIELDS), MAX_FIELD_MODULES),
+        ("lines", sum(module.lines for module in everything), None),
+        (f"modules over {MAX_LINES} lines", sum(m.lines > MAX_LINES for m in everything), 0),
+        ("modules with a single importer", len(single), 30),
         ("layers", layers(), 12),
-        ("tests of array or operator type", sum(len(list(type_tests(m))) for m in found), 0),
-        ("members of Probes", members(found, "Probes"), 10),
-        ("class names defined twice", len(twice(found)), 0),
+        ("tests of array or operator type", sum(len(list(type_tests(m))) for m in everything), 0),
+        ("members of Probes", members(everything, "Probes"), 10),
+        ("class names defined twice", len(twice(everything)), 0),
         ("numeric literals", sum(map(literals, found)), MOST_LITERALS),
     ]
 
@@ -163,19 +178,28 @@ def print_lists() -> None:
     print("\nmodules with the most numeric literals")
     for module in sorted(found, key=literals, reverse=True)[:LISTED]:
         print(f"{literals(module):6}  {module.name}")
+    print(f"\nmodules over {MAX_LINES} lines")
+    for module in found:
+        if module.lines > MAX_LINES:
+            print(f"{module.lines:6}  {module.name}")
+    print("\nclass names defined twice")
+    for name in twice(found):
+        print(f"        {name}")
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="exit 1 where a goal is missed")
+    parser.add_argument("--check", action="store_true", help="exit 1 where a limit is exceeded")
     parser.add_argument("--list", action="store_true", help="name what is counted")
     given = parser.parse_args()
     missed = False
     for what, count, goal in table():
-        over = goal is not None and count > goal
-        missed |= over
-        print(f"{what:36}{count:8}" + ("" if goal is None else f"   goal {goal}{' !' * over}"))
+        limit = LIMITS.get(what, goal)
+        missed |= limit is not None and count > limit
+        said = "" if goal is None else f"   goal {goal}"
+        said += f", limit {limit}" if limit != goal else ""
+        print(f"{what:36}{count:8}{said}" + (" !" if goal is not None and count > goal else ""))
     if given.list:
         print_lists()
     sys.exit(1 if missed and given.check else 0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -189,6 +191,23 @@ class Verification:
 
 
 # --- reasons in words, by code ------------------------------------------------------------------
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """Return the least number of that many digits that is at least the value."""
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """Return the largest number of that many digits that is at most the value."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
+    if not math.isfinite(value):
+        return f"{value:g}"
+    found = Context(prec=digits, rounding=rounding).create_decimal(Decimal(float(value)))
+    return f"{float(found):.{digits}g}"
 
 
 def counted(number: int, noun: str) -> str:

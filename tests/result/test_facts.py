@@ -8,6 +8,7 @@ from cases import CASES, solved
 from pages import Page
 
 import quadsense
+from quadsense import vocabulary
 from quadsense.result import words
 
 LABELS = [
@@ -112,10 +113,13 @@ def test_card_and_report_show_the_same_facts(name):
 @pytest.mark.parametrize("value", [2.72403, 0.13752, 9.9999999, 1e-300, -3.14159, 5e17, 0.0])
 @pytest.mark.parametrize("digits", [3, 4, 6])
 def test_bounds_are_rounded_to_the_side_where_they_stay_true(value, digits):
-    low, high = float(words.rounded_down(value, digits)), float(words.rounded_up(value, digits))
+    low, high = (
+        float(vocabulary.rounded_down(value, digits)),
+        float(vocabulary.rounded_up(value, digits)),
+    )
     assert low <= value <= high
     assert high - low <= 2.0 * abs(value) * 10.0 ** (1 - digits)
-    assert words.rounded_up(np.inf) == "inf"
+    assert vocabulary.rounded_up(np.inf) == "inf"
 
 
 def test_what_is_said_to_be_reachable_is_reached():

@@ -79,7 +79,7 @@ class Bundle:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ArrayChunk:
     """A chunk of rows of a dask.array.
 
     Attributes
@@ -99,7 +99,7 @@ class Chunk:
 
     def __eq__(self, other: object) -> bool:
         """Whether they are the same chunk of the same array, which its name says."""
-        same = isinstance(other, Chunk) and self.array.name == other.array.name
+        same = isinstance(other, ArrayChunk) and self.array.name == other.array.name
         return same and self.number == other.number  # type: ignore[attr-defined]
 
     def __hash__(self) -> int:
@@ -156,7 +156,7 @@ class Shards(Sequence[Any]):
         U = U.rechunk(columns) if columns else U
         U = U.map_blocks(_plain, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
         full = [number for number, count in enumerate(U.chunks[0]) if count]
-        return cls([Chunk(U, number) for number in full], U.shape, dtype)
+        return cls([ArrayChunk(U, number) for number in full], U.shape, dtype)
 
     def __len__(self) -> int:
         """How many there are."""
@@ -194,7 +194,7 @@ class Shards(Sequence[Any]):
         attempt : int
             Which one: what failed before is asked for by another name.
         """
-        if isinstance(self[0], Chunk):
+        if isinstance(self[0], ArrayChunk):
             blocks = self[0].array.to_delayed().ravel()
             return list(client.compute([blocks[self[part].number] for part in wanted]))
         bundles = [self[part] for part in wanted]

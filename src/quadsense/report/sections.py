@@ -29,7 +29,7 @@ from quadsense.view.markup import (
     number,
     table,
 )
-from quadsense.vocabulary import Verification
+from quadsense.vocabulary import Verification, rounded_down
 
 
 def verdict(result: Result, title: str | None, checked: Verification | None) -> Markup:
@@ -90,7 +90,7 @@ def _tiles(result: Result) -> list[Markup]:
         tiles.append(
             (
                 "Proved",
-                f"≥ {number(float(view.rounded_down(found.lower_bound)))}",
+                f"≥ {number(float(rounded_down(found.lower_bound)))}",
                 "by every matrix",
             )
         )

@@ -215,7 +215,7 @@ class FactorRows:
         return sp.csr_array(U.conj()) if raw.conjugate else U
 
 
-class Readings(NamedTuple):
+class FactorReadings(NamedTuple):
     """What residuals are made of and weighed by, (m,) each, in single or double precision."""
 
     b: npt.NDArray[Any]
@@ -321,14 +321,18 @@ class LowRankProgram:
             return self.shared.scratch.empty(shape, dtype)
         return np.empty_like(self.b, dtype=dtype, shape=shape)
 
-    def readings(self, dtype: npt.DTypeLike) -> Readings:
+    def readings(self, dtype: npt.DTypeLike) -> FactorReadings:
         """Readings, weights and inverse tolerances in that precision."""
-        return self._single if dtype == np.float32 else Readings(self.b, self.weight, self.inverse)
+        return (
+            self._single
+            if dtype == np.float32
+            else FactorReadings(self.b, self.weight, self.inverse)
+        )
 
     @cached_property
-    def _single(self) -> Readings:
+    def _single(self) -> FactorReadings:
         with np.errstate(under="ignore"):
-            return Readings(
+            return FactorReadings(
                 *(each.astype(np.float32) for each in (self.b, self.weight, self.inverse))
             )
 

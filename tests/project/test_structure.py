@@ -1,0 +1,47 @@
+"""The counts of `tests/structure.py` are what they should be, and no count is above its limit."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import structure
+
+TEXT = '''
+"""Not counted: 7."""
+LIMIT = 3e-4 + 0.5 * 2 - True
+def f(x):
+    return isinstance(x, (int, DeviceArray)) or x[-1] == 17 or isinstance(x, Mixed)
+class Twice:
+    def shown(self): ...
+    def _hidden(self): ...
+'''
+
+
+def module(name, text=TEXT):
+    path = structure.SOURCE / Path(*name.split(".")[1:]).with_suffix(".py")
+    return structure.Module(name, path, ast.parse(text), text.count("\n"))
+
+
+def test_literals_tests_of_type_and_classes_are_counted():
+    one = module("quadsense.core.one")
+    assert structure.literals(one) == 2
+    assert len(list(structure.type_tests(one))) == 2
+    assert len(list(structure.type_tests(module("quadsense.device.one")))) == 1
+    assert structure.twice([one, module("quadsense.two")]) == ["Twice"]
+    assert structure.twice([one]) == []
+    assert structure.members([one], "Twice") == 1
+
+
+def test_importers_are_counted_once_per_module():
+    used = module("quadsense.core.used", "")
+    often = "from quadsense.core.used import a, b\nfrom quadsense.core import used\n"
+    first, second = (module(f"quadsense.{name}", often) for name in ("first", "second"))
+    assert structure.single_importer([used, first]) == {"quadsense.core.used": "quadsense.first"}
+    assert structure.single_importer([used, first, second]) == {}
+
+
+@pytest.mark.parametrize(("what", "count", "goal"), structure.table())
+def test_no_count_is_above_its_limit(what, count, goal):
+    limit = structure.LIMITS.get(what, goal)
+    assert limit is None or count <= limit, f"python tests/structure.py --list names the {what}"
+    assert what not in structure.LIMITS or limit > goal, f"{what} is at its goal: no LIMITS needed"
