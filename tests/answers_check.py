@@ -1,6 +1,8 @@
 """Solve a case of `answers` and hold everything that is claimed against the truth.
 
-python tests/answers_check.py [--count 400] [--seed 0] [--only SEED]
+python tests/answers_check.py [--count 400] [--seed 0] [--only SEED] [--default]
+
+With ``--default`` each problem is asked for the default A, whatever else it would ask for.
 """
 
 from __future__ import annotations
@@ -242,9 +244,19 @@ def verified(case: answers.Case, result: Any) -> Findings:
     return findings
 
 
-def run(seed: int) -> Outcome:
-    """Check a seed, interrupted where it hangs; an exception is a finding."""
+def problem(seed: int, default: bool = False) -> answers.Case:
+    """The case of this seed, or the same measurements asked for the default."""
     case = answers.problem(seed)
+    if not default:
+        return case
+    labels = {**case.labels, "wish": "default"}
+    wish = {name: case.wish[name] for name in ("psd",) if name in case.wish}
+    return dataclasses.replace(case, wish=wish, labels=labels)
+
+
+def run(seed: int, default: bool = False) -> Outcome:
+    """Check a seed, interrupted where it hangs; an exception is a finding."""
+    case = problem(seed, default)
     try:
         with deep.alarm():
             return check(case)
@@ -264,17 +276,18 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--only", type=int, help="one seed, with everything about it")
+    parser.add_argument("--default", action="store_true", help="ask for the default A")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", "Solution may be inaccurate")
     if options.only is not None:
-        case = answers.problem(options.only)
+        case = problem(options.only, options.default)
         print(case)
         print(solve(case).message)
         print(check(case))
         return 0
     outcomes = []
     for seed in range(options.seed, options.seed + options.count):
-        outcomes.append(run(seed))
+        outcomes.append(run(seed, options.default))
         if outcomes[-1].findings:
             print(_line(outcomes[-1]), flush=True)
     for name, times in collections.Counter(c for o in outcomes for c in o.compared).most_common():

@@ -29,6 +29,12 @@ def test_answers_are_those_of_independent_solvers(first):
     assert [(o.seed, o.kind, o.findings) for o in outcomes if o.findings] == []
 
 
+@pytest.mark.parametrize("first", [*sampled(range(0, 400, CHUNK), 2), 216])
+def test_the_default_is_that_of_independent_solvers_and_certified(first):
+    outcomes = [answers_check.run(seed, default=True) for seed in range(first, first + CHUNK)]
+    assert [(o.seed, o.findings) for o in outcomes if o.findings] == []
+
+
 @pytest.mark.parametrize("seed", [514, 562, 693, 897])
 def test_answers_that_were_once_amiss_are_right(seed):
     """Intervals of what equalities determine; errors left open; rounding far inside an end."""

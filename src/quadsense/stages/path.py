@@ -245,8 +245,11 @@ def _known(request: Request, preference: Preference) -> Answer | None:
         return None  # bounds on the objective are those of the convex relaxation
     squares = preference.name == "least_squares" and not preference.ridge
     by_misses = squares or (preference.worst_error and not preference.target)
-    # No trace is less than that of A = 0, if A = 0 fits; and it reads 0.
-    if preference.name == "min_trace" or (by_misses and not np.any(to_numpy(problem.b))):
+    # No trace is less than that of A = 0, if A = 0 fits; and it reads 0. In the cone it is also the
+    # nearest to a multiple of I that is not positive.
+    below = preference.name == "nearest" and preference.base is None and preference.tau <= 0.0
+    least = preference.name == "min_trace" or (below and request.positive)
+    if least or (by_misses and not np.any(to_numpy(problem.b))):
         found = _proved(request, preference, zero(request), np.zeros(problem.m))
         if found is not None:
             return found
