@@ -85,6 +85,27 @@ PYTHON = [
     ("solve(U, b, delta=0.1, constraints=[(np.ones((2, 2)), 0, 1)])", "must have shape (3, 3)"),
     ("solve(U, b, delta=0.1, method='gd', psd=True)", "cannot keep A positive semidefinite"),
     ("solve(U, b, delta=0.1, time_limit=-1)", "time_limit must be a number of seconds"),
+    # what was found to be said poorly
+    ("solve(V, wrong_reading, delta=0.05, psd=True)", "without row 17 all others can be met"),
+    ("solve(V, wrong_reading, delta=0.05, psd=True)", "at least 2.733 delta (proved; 2.734"),
+    ("solve(ranges, far_off, bounds=far_ends, psd=True)", "missed by at least 1.875"),
+    ("solve(ranges, far_off, bounds=far_ends, psd=True)", "rows 0, 3, 1, 2 and identity block"),
+    ("solve(V, readings, delta=0.05, psd=True, trace=1000)", "without trace all others can be met"),
+    ("solve(V, readings, delta=0.05, psd=True, trace=-1)", "matrix meets trace, whatever"),
+    ("solve(V, readings, delta=0.05)", "determined  the measurements determine A"),
+    ("solve(V, wrong_reading, delta=0.05, allow_violations=4)", "row 17 set aside; with it"),
+    ("solve(V, wrong_reading, delta=0.05, allow_violations=1)", "measurements determine A"),
+    ("solve(probes.masked_fft(masks, (4, 4)), images, delta=1e-6, rank=1, conjugate=True)",
+     "0 free directions of 31"),
+    ("solve(Q, k, shots=1000, psd=True, trace=1).interval((0, 0)).upper <= 1 + 1e-12", "True"),
+    ("solve(U, b, delta=0.1).next_probe([1, 2, 3])", "candidates must have shape (k, 3)"),
+    ("solve(U, b, delta=0.1).interval('tr')", 'a pair (i, j) or "trace", got'),
+    ("solve(U, wrong, delta=1e-3).interval((0, 1))", "nothing fits"),
+    ("solve(U, b, delta=0.1, prior='a')", "prior must hold numbers"),
+    ("solve(U, b, delta=0.1, constraints=5)", "must be a sequence of (C, lo, hi)"),
+    ("solve(U, b, delta=0.1, conjugate='a')", "conjugate must be True or False"),
+    ("solve(U, b, delta=0.1, start=5)", "start must be a square matrix"),
+    ("solve(U, b, delta=0.1, weights=[1, 2])", "weights has shape (2,)"),
     # results
     ("bool(solve(U, wrong, delta=1e-3))", "False"),
     ("solve(U, wrong, delta=1e-3)", "contradict each other (irreducible"),
@@ -126,7 +147,11 @@ COMMANDS = [
     ("solve ok.npz --delta 0.1 --rank x", "--rank must be a whole number or 'auto'"),
     ("solve ok.npz --delta 0.1 --verbose", "the 6 unknowns"),
     ("solve ok.npz --delta 0.1", "quadsense interval FILE i,j gives the certified range"),
-    ("inspect ok.npz --delta 0.1 --psd", "plan"),
+    ("inspect ok.npz --delta 0.1 --psd", "cost "),
+    ("inspect ok.npz --delta 0.1 --prefer minimax", "prefer='minimax': asked for"),
+    ("inspect ok.npz", "prefer='least_squares'"),
+    ("solve ok.npz --delta 0.1 --time-limit 1e-9", "raise --time-limit"),
+    ("solve gaps.npz --missing drop", "an exact fit"),
     ("interval ok.npz 0,7 --delta 0.1", "below n = 3"),
 ]
 """Arguments of the command, and what must be said."""
@@ -153,9 +178,28 @@ def namespace() -> dict[str, Any]:
         "far": np.sum((np.array([1.0, 2.0]) - ANCHORS) ** 2, axis=1),
         "Q": np.array([[1, 0], [0, 1], [R, R], [R, -R], [R, 1j * R], [R, -1j * R]]),
         "counts": quadsense.bounds_from_counts(k, 1000),
+        **of_the_readme(), **of_four_anchors(),
     }  # fmt: skip
     names = ("solve", "probes", "Measurements", "interval")
     return {**found, **{name: getattr(quadsense, name) for name in names}}
+
+
+def of_the_readme() -> dict[str, Any]:
+    """Return README's first example, and its readings with one that is wrong."""
+    p = quadsense.datasets.gaussian(n=5, m=1000, seed=0)
+    wrong = p.b.round(1)
+    wrong[17] += 0.2
+    return {"V": p.U, "readings": p.b.round(1), "wrong_reading": wrong}
+
+
+def of_four_anchors() -> dict[str, Any]:
+    """Return the ranges of a point to four anchors, one of which is off by a meter."""
+    corners = np.array([[0.0, 0.0], [10.0, 0.0], [10.0, 8.0], [0.0, 8.0]])
+    r = np.hypot(*(corners - [6.0, 5.0]).T)
+    r[2] += 1.0
+    kind = quadsense.probes.differences([(0, -1)] * 4, 1, offsets=corners)
+    ends = quadsense.bounds_from_ranges(r, 0.065)
+    return {"ranges": kind, "far_off": r**2, "far_ends": ends}
 
 
 def write_files(folder: Path) -> None:

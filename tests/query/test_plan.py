@@ -180,7 +180,7 @@ def test_a_time_that_nobody_knows_is_not_promised():
     assert plan.methods == ("cg", "minimax") and plan.seconds is None
     assert plan.times["minimax"] > 50 * plan.times["cg"]
     assert "unknown time" in plan_text(plan) and "unknown time predicted" in repr(plan)
-    assert "where cg meets delta" in plan_text(plan)
+    assert "if cg meets delta" in plan_text(plan)
 
 
 def test_few_rows_are_expected_to_be_met_by_the_first_method():

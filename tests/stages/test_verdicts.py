@@ -336,7 +336,7 @@ def test_the_plan_says_what_and_why():
     assert plan["memory"] > 0
     # Whether least squares meets delta is not known beforehand: both times are told, no one time.
     assert plan["seconds"] is None and plan["times"]["minimax"] > 3 * plan["times"]["cg"] > 0
-    assert any("the time is unknown: about" in reason for reason in plan["reasons"])
+    assert any("the time depends on the data: about" in reason for reason in plan["reasons"])
     assert any("more than the 210 unknowns" in reason for reason in plan["reasons"])
     plan = quadsense.solve(p.U, p.b, delta=0.1).plan
     assert plan["methods"] == ["cg", "least_squares", "conic", "minimax"]

@@ -62,13 +62,13 @@ def test_that_no_fewer_suffice_is_checked_from_the_data():
     b[[5, 30]] += 2.0, -1.0
     result = quadsense.solve(p.U, b, delta=0.01, allow_violations=4)
     assert result.set_aside.tolist() == [5, 30] and result.verdict.fewest
-    assert "Rows 5, 30 set aside; no fewer would do" in result.message
+    assert "Rows 5, 30 set aside; no smaller set is enough" in result.message
     claim = result.certificate
     assert claim.verify(p.U, b)
     for dual in (claim.dual[:1], np.zeros_like(claim.dual)):
         assert not dataclasses.replace(claim, dual=dual).verify(p.U, b)
     one = quadsense.solve(p.U, np.where(np.arange(40) == 5, p.b, b), delta=0.01, allow_violations=4)
-    assert "Row 30 set aside; without that nothing fits" in one.message
+    assert "Row 30 set aside; with it nothing fits" in one.message
 
 
 @pytest.mark.parametrize("psd", [False, True])

@@ -297,8 +297,8 @@ def _expected(
     if together <= PROMISE * alone:
         return math.sqrt(alone * together)
     reasons.append(
-        f"the time is unknown: about {in_words(alone + SOLVE_SECONDS)} where {first.name} meets "
-        f"delta, about {in_words(together + SOLVE_SECONDS)} where it must hand over"
+        f"the time depends on the data: about {in_words(alone + SOLVE_SECONDS)} if {first.name} "
+        f"meets delta, about {in_words(together + SOLVE_SECONDS)} if another method must follow"
     )
     return None
 

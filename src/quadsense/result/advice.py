@@ -58,7 +58,7 @@ def _feasible(v: Verdict) -> str:
     wider = _wider(v)
     if v.without:
         return "; ".join([*wider, f"without {' or '.join(v.without)} all others can be met"])
-    seek = "allow_violations=1 seeks a wrong reading"
+    seek = "allow_violations=1 looks for a wrong reading"
     return "; ".join([*wider, seek]) if wider else f"widen the tolerances; {seek}"
 
 

@@ -387,7 +387,7 @@ def _set_aside(v: Verdict) -> str:
     count = len(v.set_aside)
     rows = ", ".join(str(row) for row in v.set_aside[:MAX_LISTED])
     more = f" and {count - MAX_LISTED} more" if count > MAX_LISTED else ""
-    proved = "; without that nothing fits" if count == 1 else "; no fewer would do"
+    proved = "; with it nothing fits" if count == 1 else "; no smaller set is enough"
     return f"row{'s' * (count > 1)} {rows}{more} set aside{proved * v.fewest}"
 
 

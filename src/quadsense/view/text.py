@@ -71,7 +71,7 @@ def data_text(data: Measurements) -> str:
     if f["orthonormal"]:
         probes = "orthonormal: solved in one step"
     elif f["coherence"] is None:
-        probes = "not orthonormal; their coherence was too costly to find"
+        probes = "not orthonormal; their coherence is not computed (too many pairs)"
     elif f["paper_holds"]:
         probes = f"coherence {f['coherence']:.3g}, within the paper's 1/(10m) = {limit:.3g}"
     else:
@@ -102,11 +102,11 @@ def data_text(data: Measurements) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """The plan, its price, and its reasons."""
+    """The plan, its cost, and its reasons."""
     lines = [
         ("plan", f"{' then '.join(plan.methods)}, in {plan.coordinates} coordinates"),
         (
-            "price",
+            "cost",
             f"about {in_bytes(plan.memory)} in addition to U"
             + (
                 f" ({in_bytes(plan.proof_memory)} to prove that nothing fits)"

@@ -92,12 +92,12 @@ class ConjugateGradientTraits(Traits):
     def suits(cls, shape: Shape) -> str | None:
         """A tolerance on both sides, and rows that are not orthonormal, constraints apart."""
         if cls.serves(shape) and shape.prefer == "least_squares":
-            return "least squares by conjugate gradients; others where intervals bind"
+            return "least squares by conjugate gradients; another method where intervals are active"
         if cls.serves(shape) and shape.prefer == "nearest":
-            return "the nearest matrix by an active set of the rows"
+            return "the nearest matrix by an active set of rows"
         if not cls.serves(shape) or (shape.orthonormal and not shape.constrained):
             return None
-        return "least squares by conjugate gradients first; minimax where that does not fit"
+        return "conjugate gradients first; where their fit misses a reading, minimax decides"
 
     @classmethod
     def uses_gram(cls, shape: Shape) -> bool:

@@ -41,7 +41,7 @@ class ConicTraits(Traits):
         plain = plain and not (shape.psd and interior_fits(shape.m, shape.n, int(shape.unknowns)))
         if plain or shape.damped_squares or shape.nearest_by_rows or not cls.serves(shape):
             return None
-        return "which A is wanted is a convex problem: the interior-point method"
+        return "the interior-point method solves the convex problem that defines A"
 
     @classmethod
     def coordinates(cls, shape: Shape) -> str:

@@ -48,8 +48,8 @@ class LeastSquaresTraits(Traits):
             few = (
                 shape.psd and not shape.constrained and shape.one_sided and shape.m >= MANY_UNKNOWNS
             )
-            return "of many rows only those that are missed count" if few else None
-        return "least squares by steps of the first order"
+            return "of many rows, only those that are missed are in the sum" if few else None
+        return "least squares by accelerated gradient steps"
 
     @classmethod
     def _is_for_consensus(cls, shape: Shape) -> bool:
