@@ -105,7 +105,7 @@ def cases():
 
         add("minimax", "minimax", _problem(*many, 1e-3), 1, 2)
         add("minimax few rows", "minimax", _problem(*_twice(c), 1e-2), 1, 1)
-        add("minimax careful", "minimax", _problem(*many, 1e-3), 1, 2)
+        add("minimax kernel", "minimax", _problem(*many, 1e-3), 1, 2)
         closely = {"gap": 1e-6}
         problem = _problem(*many, 1.0, target=False, options=closely)
         add("minimax no delta", "minimax", problem, 1, 2)
@@ -164,8 +164,8 @@ def started(name):
     solver = Bisection() if method == "bisection" else METHODS[method]()
     program = solver.prepare(problem)
     state = solver.start(program)
-    if name.startswith("minimax careful"):  # where rounding leads on data that few tests have
-        state = solver._begin(program, Stage.CAREFUL, 1.0, 0)
+    if name.startswith("minimax kernel"):  # where rounding leads on data that few tests have
+        state = solver._begin(program, Stage.KERNEL, 1.0, 0)
     return solver, program, state
 
 

@@ -77,12 +77,12 @@ def test_the_cases_reach_every_stage(taken_up):
     for kind in ("real", "complex"):
         for name, what in (
             ("minimax", "'name': 'FAST'"),
-            ("minimax careful", "'name': 'CAREFUL'"),
+            ("minimax kernel", "'name': 'KERNEL'"),
             ("minimax many rows", "minimax.growing"),
             ("psd symmetric", "SymmetricState"),
             ("psd nearest", "NearestState"),
             ("psd projected", "ProjectedState"),
-            ("psd interior", "InteriorState"),
+            ("psd interior", "RatioState"),
             ("psd no delta", "BisectionState"),
             ("factored restarts", "'name': 'LIFT'"),
             ("least_squares", "'name': 'DESCENT'"),

@@ -17,6 +17,7 @@ from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.coordinates import ScaledCoordinates
+from quadsense.methods.conic.ratio import advance_ratio, start_ratio
 from quadsense.methods.conic.system import KernelSystem
 from quadsense.methods.psd import nearest, phases, projected
 from quadsense.methods.psd import traits as psd_traits
@@ -227,9 +228,9 @@ def test_the_kernel_finds_the_smallest_worst_miss(kind: str) -> None:
     best = smallest_worst_miss(U, b)
     intervals = Intervals.around(b, np.full(m, 0.1))
     program = prepare(U, intervals).kernel
-    state = phases.start_interior(program, intervals)
+    state = start_ratio(program, intervals)
     for _ in range(11):
-        state = phases.advance_interior(program, intervals, state)
+        state = advance_ratio(program, intervals, state)
     proof = certify(Sensing.of(U), intervals, state.y)
     assert proof.lower_bound <= 10 * best + 1e-8
     assert 10 * best - 1e-8 <= state.max_ratio

@@ -133,7 +133,7 @@ def _around(
     hard = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
     t, mu = 0.0, max(program.row_target, program.cone_target, _pull(program, A))
     if program.homogeneous and y is not None and bool(np.any(y)) and bool(np.all(finite)):
-        return _around_residuals(program, A, v, y)
+        return _around_residuals(program, A, v, y, even)
     if program.common:
         shares = np.where(program.share > 0.0, program.share, 1.0)
         least = np.where(soft, np.maximum(-1.1 * room, 0.0) + 0.1 * even, 0.0)
@@ -163,14 +163,17 @@ def _around(
     return KernelPoint(A, X, S, v, slacks, duals, bought, left, t, t_dual, held)
 
 
-def _around_residuals(program: KernelProgram, A: Array, v: Vector, y: Vector) -> KernelPoint:
+def _around_residuals(
+    program: KernelProgram, A: Array, v: Vector, y: Vector, even: float
+) -> KernelPoint:
     """Return a point of that A and residuals y: its multipliers satisfy ``F*(y) = 0``.
 
     The even part that keeps all of them away from 0 does not take part in that sum.
     """
     zero, one = np.zeros_like(program.ends), np.ones_like(program.ends)
     room = program.ends - program.signs * v
-    t = LEVEL_FACTOR * float(np.max(-room / program.share))
+    least = float(np.max((0.1 * even - room) / program.share))  # where all are inside, or nearly
+    t = max(LEVEL_FACTOR * float(np.max(-room / program.share)), least, 0.1 * even)
     duals = np.maximum(program.signs * y, 0.0) + float(np.mean(np.abs(y)))
     t_dual = 1.0 / (1.0 + duals.size)
     duals = duals * ((1.0 - t_dual) / float(np.sum(program.share * duals)))

@@ -29,7 +29,6 @@ from quadsense.methods.minimax.coordinates import (
 from quadsense.methods.minimax.newton import (
     SIGNS,
     MinimaxPoint,
-    MinimaxSystem,
     NormalSystem,
     corrected,
     inner,
@@ -40,7 +39,6 @@ from quadsense.methods.minimax.newton import (
     stronger,
 )
 from quadsense.methods.minimax.program import MinimaxProgram, excess, residual
-from quadsense.methods.minimax.rows import RowCoordinates, least_squares_by_rows, row_system
 from quadsense.proofs.symmetric import allowed, lower_bound
 
 BACKOFF = 0.99
@@ -149,8 +147,6 @@ def matrix(problem: MinimaxProgram, state: RatioBounds) -> tuple[Array, bool]:
     coordinates = problem.coordinates
     if isinstance(coordinates, GramCoordinates):
         return coordinates.coefficients(state.x), False
-    if isinstance(coordinates, RowCoordinates):
-        return coordinates.matrix(state.x, problem.F.n, problem.F.dtype), True
     return 0.5 * (state.x + state.x.conj().T), True
 
 
@@ -175,9 +171,7 @@ def largest_norm(problem: MinimaxProgram, system: NormalSystem | None, ratio: fl
     if not bool(problem.sides.all()):
         return problem.max_norm
     coordinates, eigenvalue = problem.coordinates, 0.0
-    if isinstance(coordinates, RowCoordinates):
-        eigenvalue = coordinates.smallest_eigenvalue()
-    elif isinstance(coordinates, MatrixCoordinates) and system is not None:
+    if isinstance(coordinates, MatrixCoordinates) and system is not None:
         inverse = system.inverse
         if isinstance(inverse, CholeskyPreconditioner):
             eigenvalue = inverse.smallest_eigenvalue()
@@ -207,7 +201,7 @@ def with_bound(problem: MinimaxProgram, state: IterationState, scaled: Vector) -
 def bounded(
     problem: MinimaxProgram,
     state: IterationState,
-    system: MinimaxSystem,
+    system: NormalSystem,
     z: Vector,
     target: bool,
     gap: float,
@@ -215,8 +209,6 @@ def bounded(
     """Update the lower bound; sharpen the multipliers first where their error hides a verdict."""
     scaled = allowed(state.duals[1] - state.duals[0], problem.sides[1], problem.sides[0])
     after = with_bound(problem, state, scaled)
-    if isinstance(problem.coordinates, RowCoordinates):  # next to no cost
-        return with_bound(problem, after, system.project(scaled))
     mass, gain = numbers(np.abs(scaled).sum(), z @ scaled)
     # The bound that y would give if F*(y) were zero: -z differs from b by a member of the range.
     promise = -gain / mass if mass > 0.0 else 0.0
@@ -244,12 +236,9 @@ def start(problem: MinimaxProgram, near: Array | None = None) -> IterationState:
     """Least squares, weighted by the tolerances, from unknowns near it where these are known."""
     coordinates = problem.coordinates
     b = problem.b / problem.delta
-    if isinstance(coordinates, RowCoordinates):
-        x, system, precision = least_squares_by_rows(coordinates, b), None, 128
-    else:
-        used: Vector = np.any(problem.sides, axis=0).astype(np.float64)
-        fit = least_squares(coordinates, b, used, near, rounds=8, near=near is not None)
-        x, system, precision = fit.x, fit.system, fit.precision
+    used: Vector = np.any(problem.sides, axis=0).astype(np.float64)
+    fit = least_squares(coordinates, b, used, near, rounds=8, near=near is not None)
+    x = fit.x
     z = residual(problem, x)
     ratio, rounding = worst_ratio(problem, x, z)
     level, duals, floor = _first_multipliers(problem, z, ratio)
@@ -260,13 +249,13 @@ def start(problem: MinimaxProgram, near: Array | None = None) -> IterationState:
         rounding=rounding,
         lower=0.0,
         y=np.zeros_like(z),
-        norm=largest_norm(problem, system, ratio),
+        norm=largest_norm(problem, fit.system, ratio),
         center=x,
         level=level,
         duals=duals,
         floor=floor,
         far=None if floor == 0.0 else _far(problem, level),
-        precision=precision,
+        precision=fit.precision,
         marks=(np.inf, np.inf, np.inf),
         idle=0,
         stalled=ratio == 0.0,
@@ -291,11 +280,7 @@ def _first_multipliers(
 
 def _far(problem: MinimaxProgram, level: float) -> Vector:
     """Residuals of rows with one end that are far out on the open side; infinite for the others."""
-    far = np.full_like(problem.b, level)
-    if isinstance(problem.coordinates, RowCoordinates):
-        # Quick where units are even; where they are not, values as large as any reading are near.
-        far = np.maximum(far, float(np.max(np.abs(problem.b))) / problem.delta)
-    return np.where(np.all(problem.sides, axis=0), np.inf, OPEN_SIDE_FACTOR * far)
+    return np.where(np.all(problem.sides, axis=0), np.inf, OPEN_SIDE_FACTOR * level)
 
 
 def advance(
@@ -329,16 +314,13 @@ def advance(
 
 def _system(
     problem: MinimaxProgram, state: IterationState, at: MinimaxPoint
-) -> MinimaxSystem | None:
+) -> NormalSystem | None:
     """The linear system of a step; None where its factorisation failed."""
-    coordinates = problem.coordinates
-    if isinstance(coordinates, RowCoordinates):
-        return row_system(coordinates, at)
     weights = at.weights
     if weights is None:
         return None
     d1, d2 = weights
-    return normal(coordinates, d1, d2, state.precision, at.floor / at.level, at.held)
+    return normal(problem.coordinates, d1, d2, state.precision, at.floor / at.level, at.held)
 
 
 def _point(problem: MinimaxProgram, state: IterationState, z: Vector) -> MinimaxPoint:

@@ -1,12 +1,13 @@
 """The smallest worst-case error, with both bounds, or a proof that a tolerance cannot be met.
 
-In stages: the start itself, the interior-point method by normal equations, and by rows.
+In stages: the start itself, the interior-point method by normal equations, and the kernel.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, Problem, Warm
-from quadsense.methods.minimax import growing, iteration
+from quadsense.methods.minimax import growing, iteration, kernel
 from quadsense.methods.minimax.coordinates import GramCoordinates, MatrixCoordinates
 from quadsense.methods.minimax.growing import GrowingProgram, as_growing, worth
 from quadsense.methods.minimax.program import (
@@ -27,9 +28,7 @@ from quadsense.methods.minimax.program import (
     by_gram,
     excess,
     prepare,
-    prepare_rows,
 )
-from quadsense.methods.minimax.rows import fits
 from quadsense.methods.minimax.traits import MinimaxTraits
 from quadsense.methods.steps import (
     Stepped,
@@ -48,7 +47,7 @@ class Stage(IntEnum):
 
     START = 0  # A_1 itself
     FAST = 1  # interior point by normal equations, from A_1
-    CAREFUL = 2  # interior point by rows (see `minimax.rows`), from 0
+    KERNEL = 2  # the interior-point kernel (see `minimax.kernel`), for A itself
 
 
 class Stages:
@@ -95,13 +94,12 @@ class Stages:
                 self.fast = as_growing(self.fast)
 
     @cached_property
-    def careful(self) -> MinimaxProgram | None:
+    def kernel(self) -> kernel.KernelStageProgram | None:
         """For A itself, on unit rows; None where it would take too long."""
         what = self.asked
-        if not what.b.size or not fits(what.b.size, self.problem.rows.unknowns):
+        if not what.b.size or not kernel.fits(what.b.size, self.problem.rows.unknowns):
             return None
-        F = what.on(self.problem.rows.on_numpy())
-        return prepare_rows(F, what.b, what.delta, what.sides)
+        return kernel.prepare(what.on(self.problem.rows.on_numpy()), what, self.problem.target)
 
     def unknowns(self, fit: SensedMatrix) -> Array | None:
         """What `fast` has for a matrix, where that is cheap to find."""
@@ -127,16 +125,18 @@ class Stages:
 
     def program(self, stage: Stage) -> MinimaxProgram:
         """The linear program of a stage."""
-        program = self.careful if stage is Stage.CAREFUL else self.fast
+        program = self.kernel if stage is Stage.KERNEL else self.fast
         assert program is not None
         return program
 
     def dual(self, stage: Stage, y: Vector) -> Vector:
         """The vector of a lower bound on all unit rows."""
         y = np.asarray(y)
-        y = y if stage is Stage.CAREFUL else self.squares * y
+        y = y if stage is Stage.KERNEL else self.squares * y
         return self.asked.spread(y, self.problem.m)
 
+
+Inner: TypeAlias = iteration.IterationState | growing.GrowingState | kernel.KernelStageState
 
 CLOSE_GAP = 1e-9
 """Relative gap of the bounds where the one asked for did not suffice."""
@@ -160,7 +160,7 @@ class MinimaxState:
     Attributes
     ----------
     stage : Stage
-    inner : iteration.IterationState, growing.GrowingState or None
+    inner : IterationState, GrowingState, KernelStageState or None
         The interior-point iterate, on all rows or on those that matter; None at the start.
     max_ratio, rounding : float
         Worst ratio of the best matrix of this stage, and a bound on its rounding error.
@@ -178,7 +178,7 @@ class MinimaxState:
     """
 
     stage: Stage
-    inner: iteration.IterationState | growing.GrowingState | None
+    inner: Inner | None
     max_ratio: float
     rounding: float
     lower: float
@@ -239,8 +239,10 @@ class Minimax(MinimaxTraits, Stepped):
         """The first state of a stage; bounds that an earlier one could not prove are dropped."""
         program = stages.program(stage)
         near = None if fit is None else stages.unknowns(fit)
-        inner: iteration.IterationState | growing.GrowingState
-        if isinstance(program, GrowingProgram):
+        inner: Inner
+        if isinstance(program, kernel.KernelStageProgram):
+            inner = kernel.start(program)
+        elif isinstance(program, GrowingProgram):
             inner = growing.start(program, near)
         else:
             inner = iteration.start(program, near)
@@ -253,7 +255,7 @@ class Minimax(MinimaxTraits, Stepped):
         self,
         stages: Stages,
         state: MinimaxState,
-        inner: iteration.IterationState | growing.GrowingState,
+        inner: Inner,
     ) -> MinimaxState:
         """The state with the interior-point iterate moved on to `inner`."""
         done = 0 if state.inner is None else inner.iteration - state.inner.iteration
@@ -291,12 +293,13 @@ class Minimax(MinimaxTraits, Stepped):
                 state = self._after(program, state, self._inner(program, state, end))
             return state
 
-    def _inner(
-        self, stages: Stages, state: MinimaxState, end: int
-    ) -> iteration.IterationState | growing.GrowingState:
+    def _inner(self, stages: Stages, state: MinimaxState, end: int) -> Inner:
         """Return the interior-point iterate, advanced to iteration `end`."""
         target, linear = self._deciding(stages, state), stages.program(state.stage)
         left, inner = end - state.iteration, state.inner
+        if isinstance(linear, kernel.KernelStageProgram):
+            assert isinstance(inner, kernel.KernelStageState)
+            return kernel.advance(linear, inner, left, target=target, gap=state.gap)
         if isinstance(linear, GrowingProgram):
             assert isinstance(inner, growing.GrowingState)
             return growing.advance(linear, inner, left, target=target, gap=state.gap)
@@ -307,7 +310,7 @@ class Minimax(MinimaxTraits, Stepped):
         """Whether something is left to do where a stage has ended without a claim that holds."""
         if state.inner is None:
             return stages.fast is not None
-        if state.stage is Stage.FAST and stages.careful is not None:
+        if state.stage is Stage.FAST and stages.kernel is not None:
             return True
         return state.gap > CLOSE_GAP and not state.inner.stalled
 
@@ -315,8 +318,8 @@ class Minimax(MinimaxTraits, Stepped):
         """The state to go on from there."""
         if state.stage is Stage.START:
             return self._begin(stages, Stage.FAST, state.goal, state.iteration)
-        if state.stage is Stage.FAST and stages.careful is not None:
-            return self._begin(stages, Stage.CAREFUL, state.goal, state.iteration)
+        if state.stage is Stage.FAST and stages.kernel is not None:
+            return self._begin(stages, Stage.KERNEL, state.goal, state.iteration)
         return replace(state, gap=CLOSE_GAP)
 
     def claim(self, program: Stages, state: MinimaxState) -> Claim | None:
@@ -394,9 +397,9 @@ class Minimax(MinimaxTraits, Stepped):
             if found <= 1.0 and not state.formed and problem.rows.n <= MAX_FORMED_ORDER:
                 return replace(state, formed=True)
             reached = state.max_ratio + state.rounding <= goal
-            if stages.careful is not None and (found > 1.0 or reached):
+            if stages.kernel is not None and (found > 1.0 or reached):
                 goal = state.goal if found > 1.0 else goal
-                return self._begin(stages, Stage.CAREFUL, goal, state.iteration)
+                return self._begin(stages, Stage.KERNEL, goal, state.iteration)
         return replace(state, goal=goal, gap=CLOSE_GAP)
 
     def _cancels(self, problem: Problem, c: Vector) -> bool:

@@ -16,7 +16,7 @@ float32 while that is accurate enough and conjugate gradients in float64 repair 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -249,22 +249,6 @@ def least_squares(
 Mask = npt.NDArray[np.bool_]
 
 
-class MinimaxSystem(Protocol):
-    """The linear system of a step (see `NormalSystem` and `rows`)."""
-
-    @property
-    def coordinates(self) -> MinimaxCoordinates:
-        """Unknowns and the sensing map on them."""
-
-    def direction(
-        self, wanted: Vector, push: float, pull: Vector | None, tolerance: float
-    ) -> tuple[Array, Any, int, float]:
-        """Newton step in x and t, how many steps it took, and how far it is from solving."""
-
-    def project(self, scaled: Vector) -> Vector:
-        """Remove from a vector of multipliers what keeps ``F*(y)`` from vanishing."""
-
-
 @dataclass(frozen=True)
 class MinimaxPoint:
     """Slacks and multipliers, all positive where they exist.
@@ -347,7 +331,7 @@ def slacks_of(sides: Mask, z: Vector, level: float) -> Vector:
 
 
 def newton_direction(
-    system: MinimaxSystem,
+    system: NormalSystem,
     at: MinimaxPoint,
     aim: float,
     goal: Vector,
@@ -395,13 +379,13 @@ def _near_the_path(at: MinimaxPoint, step: MinimaxDirection) -> MinimaxDirection
 
 
 def corrected(
-    system: MinimaxSystem, at: MinimaxPoint, *, tolerance: float, correctors: int
+    system: NormalSystem, at: MinimaxPoint, *, tolerance: float, correctors: int
 ) -> MinimaxDirection:
     """Mehrotra's predictor and corrector, then Gondzio's centrality correctors.
 
     Parameters
     ----------
-    system : MinimaxSystem
+    system : NormalSystem
         With weights ``duals / slacks``.
     at : MinimaxPoint
     tolerance : float

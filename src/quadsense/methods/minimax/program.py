@@ -23,7 +23,6 @@ from quadsense.methods.minimax.coordinates import (
     gram_coordinates,
 )
 from quadsense.methods.minimax.newton import SIGNS, Mask
-from quadsense.methods.minimax.rows import row_coordinates
 from quadsense.proofs.symmetric import NORM_FACTOR, data_scale
 
 UNIT_SHARE = 0.01
@@ -183,13 +182,6 @@ def prepare(
 def by_gram(F: Sensing) -> bool:
     """Whether the unknowns are the span of few measurements."""
     return F.m <= min(F.unknowns, MAX_GRAM_ROWS) or F.m < F.n
-
-
-def prepare_rows(U: Array | Sensing, b: Vector, delta: Vector, sides: Mask) -> MinimaxProgram:
-    """The same program with the sensing map written out, for `rows`."""
-    norm = NORM_FACTOR * data_scale(b, delta)
-    F = Sensing.of(U)
-    return MinimaxProgram(F, b, delta, sides, row_coordinates(F, delta), norm)
 
 
 def residual(problem: MinimaxProgram, x: Array) -> Vector:

@@ -6,15 +6,11 @@ Four methods in turn, each handing what it has to the next when it slows down:
 2. `nearest`: then the matrix nearest to the start that fits exactly; the quickest where one exists.
 3. `projected`: least misses, for data with noise in them; its misses are the proof when nothing
    fits.
-4. `conic`: the interior-point kernel, for the edge of feasibility; where its arrays are small
+4. `conic.ratio`: the interior-point kernel, for the edge of feasibility; where its arrays are small
    enough (m up to 5000, or n up to 40 and m up to 30,000).
 
 A start within all intervals is the answer. MET and INFEASIBLE are said only of what was recomputed
 from the rows with a rounding bound.
-
-The kernel minimizes ``t >= 0`` over ``A >= 0`` with ``lo + (1 - t) w <= F(A) <= hi - (1 - t) w``.
-Its dual is to maximize ``-support(y)`` over ``F*(y) >= 0``, ``sum w_i |y_i| <= 1``. Each step
-improves both: a t of at most 1 is a fit, a y of negative support a proof that there is none.
 """
 
 from __future__ import annotations
@@ -24,76 +20,13 @@ from enum import StrEnum
 
 import numpy as np
 
-from quadsense.arrays import to_numpy
-from quadsense.core.intervals import Array, Intervals, Real
-from quadsense.methods.conic import finish, steps
-from quadsense.methods.conic.program import KernelProgram
-from quadsense.methods.conic.solve import MAX_STEPS
+from quadsense.core.intervals import Array, Real
+from quadsense.methods.conic.ratio import RatioState, advance_ratio, start_ratio
 from quadsense.methods.psd import nearest, projected
 from quadsense.methods.psd.maps import forward, forward_error, positive_part
 from quadsense.methods.psd.program import ConeProgram
 from quadsense.methods.psd.traits import interior_fits, newton_flops
-from quadsense.methods.steps import LENIENT
 from quadsense.proofs.positive import PsdCertificate, certify
-
-
-@dataclass(frozen=True)
-class InteriorState:
-    """A state of the kernel, and what it says in the units of the intervals.
-
-    Attributes
-    ----------
-    kernel : steps.KernelState
-    X : ndarray, shape (n, k)
-        Factor of A.
-    y : ndarray, shape (m,)
-        The dual vector.
-    max_ratio : float
-        Of A.
-    """
-
-    kernel: steps.KernelState
-    X: Array
-    y: Real
-    max_ratio: float
-
-    @property
-    def iteration(self) -> int:
-        """Steps taken."""
-        return self.kernel.iteration
-
-    @property
-    def stalled(self) -> bool:
-        """Whether rounding leaves no step to take."""
-        kernel = self.kernel
-        return kernel.stuck or kernel.idle >= steps.MAX_IDLE_STEPS or kernel.iteration >= MAX_STEPS
-
-
-def start_interior(program: KernelProgram, intervals: Intervals) -> InteriorState:
-    """Return a multiple of the identity."""
-    with LENIENT():
-        return _interior_state(program, intervals, steps.first(program))
-
-
-def advance_interior(
-    program: KernelProgram, intervals: Intervals, state: InteriorState
-) -> InteriorState:
-    """Return the state after one more step; the caller looks at both bounds between."""
-    with LENIENT():
-        return _interior_state(program, intervals, steps.advance(program, state.kernel))
-
-
-def _interior_state(
-    program: KernelProgram, intervals: Intervals, kernel: steps.KernelState
-) -> InteriorState:
-    _, X = finish.matrix(program, kernel.at)
-    assert X is not None
-    values = np.zeros(len(intervals.unit))
-    values[program.index] = program.scale * to_numpy(kernel.at.v)
-    ratio = float(intervals.max_ratio(values))
-    y = finish.dual(program, kernel.at)
-    return InteriorState(kernel, X, y, ratio if np.isfinite(ratio) else np.inf)
-
 
 STRIDE = 10
 """Steps between two judgements of progress (docs/theory.md, section 10)."""
@@ -102,10 +35,10 @@ FIRST_AIM = 0.8
 """Ratio aimed at first, so that the least misses are reached in the intervals, not in the limit."""
 
 
-Inner = nearest.SymmetricState | nearest.NearestState | projected.ProjectedState | InteriorState
+Inner = nearest.SymmetricState | nearest.NearestState | projected.ProjectedState | RatioState
 
 
-_BY_MISSES = projected.ProjectedState | InteriorState
+_BY_MISSES = projected.ProjectedState | RatioState
 
 
 class SearchVerdict(StrEnum):
@@ -123,7 +56,7 @@ class SearchState:
 
     Attributes
     ----------
-    inner : SymmetricState, NearestState, ProjectedState, InteriorState or None
+    inner : SymmetricState, NearestState, ProjectedState, RatioState or None
         The state of the method at work; None where the start is the answer.
     X : ndarray, shape (n, r)
         Factor of the best matrix so far, ``A = X X*``.
@@ -270,7 +203,7 @@ def _further_in(problem: ConeProgram, state: SearchState) -> SearchState:
     """Go on where a fit is one as computed, but not beyond the rounding error: well inside."""
     if not _kernel_fits(problem):
         return replace(state, verdict=SearchVerdict.UNDECIDED)
-    return replace(state, inner=start_interior(problem.kernel, problem.intervals))
+    return replace(state, inner=start_ratio(problem.kernel, problem.intervals))
 
 
 def _prove(problem: ConeProgram, state: SearchState, y: Real) -> SearchState:
@@ -391,9 +324,9 @@ def _patience(problem: ConeProgram) -> float:
     return float(max(2.0 * STRIDE, 0.25 * 15.0 * step / projection))
 
 
-def _interior(problem: ConeProgram, state: SearchState, inner: InteriorState) -> SearchState:
+def _interior(problem: ConeProgram, state: SearchState, inner: RatioState) -> SearchState:
     """Take one interior-point step and look at both bounds."""
-    after = advance_interior(problem.kernel, problem.intervals, inner)
+    after = advance_ratio(problem.kernel, problem.intervals, inner)
     state = replace(state, inner=after, iteration=state.iteration + 1)
     state = _offer(problem, state, after.X, after.max_ratio)
     if state.verdict is not SearchVerdict.RUNNING:

@@ -12,15 +12,13 @@ import numpy as np
 
 from quadsense.core.basis import basis_of_span
 from quadsense.core.intervals import EPS, Array, Intervals
-from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.system import CGSystem
 from quadsense.methods.conic.program import KernelProgram
-from quadsense.methods.conic.program import prepare as prepare_kernel
+from quadsense.methods.conic.ratio import ratio_program
 from quadsense.methods.psd.maps import forward_error
 from quadsense.methods.psd.nearest import symmetric_system
-from quadsense.methods.steps import LENIENT
 from quadsense.proofs.positive import lift_floor
 
 
@@ -67,7 +65,7 @@ class ConeProgram:
     @cached_property
     def kernel(self) -> KernelProgram:
         """That of the smallest worst ratio."""
-        return _kernel_of(self.rows, self.intervals)
+        return ratio_program(self.rows, self.intervals, psd=True)
 
 
 def prepare(
@@ -120,13 +118,3 @@ def prepare(
     limit = max_trace if np.isfinite(max_trace) else 1e6 * n * size
     inner = wide.widened(rows.beside(1.0 - margin))
     return ConeProgram(F, rows, basis, intervals, wide, inner, rows.beside(near), floor, limit)
-
-
-def _kernel_of(F: Sensing, intervals: Intervals) -> KernelProgram:
-    """Return the program of the smallest worst ratio within these intervals."""
-    w, nothing = intervals.unit, np.zeros(len(intervals.unit))
-    with LENIENT():
-        lo, hi = intervals.lo + w, intervals.hi - w
-        none = np.zeros(len(w), dtype=bool)
-        question = Question("slack_max", lo, hi, 1.0 / w, nothing, none, psd=True)
-        return prepare_kernel(F, question)
