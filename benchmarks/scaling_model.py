@@ -33,7 +33,7 @@ from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards
-from quadsense.query.scaling import Scaling
+from quadsense.query.cluster_cost import ClusterCost
 from quadsense.system.machine import Rates, measure_rates
 from quadsense.system.threads import one_blas_thread
 
@@ -124,7 +124,7 @@ def measured(n: int, m: int, place: Path, own: dict[int, Any], rates: dict[str, 
         del F
     rates["rates"] = max(seen, key=lambda each: each.flops)
     found["flops"] = rates["rates"].flops
-    said = [Scaling(m, n, workers, disk=disk, **rates) for workers in own]
+    said = [ClusterCost(m, n, workers, disk=disk, **rates) for workers in own]
     found["parts"] = said[0].parts
     found["seconds"] = seconds
     found["model"] = {

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import quadsense
-from quadsense.query.scaling import Scaling
+from quadsense.query.cluster_cost import ClusterCost
 
 mpl.use("Agg")
 OURS, LEAST_SQUARES, TRUTH = "#1b6ca8", "#c8553d", "#333333"
@@ -84,7 +84,7 @@ def scaling() -> None:
 
     counts = np.unique(np.geomspace(1, 1e5, 60).astype(int))
     for n, m, color in ((10_000, 10**9, OURS), (512, 10**8, LEAST_SQUARES)):
-        every = [replace(Scaling(m, n), workers=int(count)) for count in counts]
+        every = [replace(ClusterCost(m, n), workers=int(count)) for count in counts]
         name = f"n = {n:,}, m = {m:.0e}".replace("e+0", "e")
         right.loglog(counts, [each.computing for each in every], color=color, label=name)
         right.loglog(counts, [each.communicating for each in every], "--", color=color)

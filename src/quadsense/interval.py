@@ -184,7 +184,7 @@ def _limits(query: Query) -> Limits:
 
 def _ranged(data: Measurements, C: Any, gap: Real, limits: Limits, **asked: Any) -> Any:
     """Return the ranges of all that C asks for; `asked` as in `ranges.ranges`."""
-    from quadsense.measurements.frame import columns_of
+    from quadsense.measurements.column_scaling import columns_of
     from quadsense.ranges.ranges import ranges
     from quadsense.system.watch import Interrupted
     from quadsense.typing import is_number

@@ -24,7 +24,7 @@ from quadsense.core import packed
 from quadsense.core.cholesky import pseudoinverse
 from quadsense.interval import fit_or_proof
 from quadsense.measurements import Measurements
-from quadsense.measurements.frame import columns_of, dense_in, framed
+from quadsense.measurements.column_scaling import columns_of, dense_in, framed
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_vector
 from quadsense.query.query import asks_rank

@@ -131,7 +131,7 @@ def test_either_triangle_of_k_is_that_of_k(is_complex, blocked, rng, monkeypatch
 
 
 def test_blocks_do_not_change_the_products(rng, monkeypatch):
-    from quadsense.measurements import formed, probes
+    from quadsense.measurements import blockwise, probes
 
     U = gaussian_rows(rng, 23, 6, True)
     y, A = rng.standard_normal(23), hermitian(rng, 6, True)
@@ -140,8 +140,8 @@ def test_blocks_do_not_change_the_products(rng, monkeypatch):
     triangles = [np.triu(whole.gram_triangle(single)) for single in (False, True)]
     monkeypatch.setattr(probes, "BLOCK_ELEMENTS", 30)
     monkeypatch.setattr(probes.RowFacts, "block_elements", 30)
-    monkeypatch.setattr(formed, "BLOCK_ELEMENTS", 30)
-    monkeypatch.setattr(formed, "NARROW", 1)
+    monkeypatch.setattr(blockwise, "BLOCK_ELEMENTS", 30)
+    monkeypatch.setattr(blockwise, "NARROW", 1)
     rows = quadsense.Measurements(U, np.ones(23)).unit_rows
     np.testing.assert_allclose(np.triu(rows.gram_triangle()), triangles[0], atol=1e-13)
     np.testing.assert_allclose(np.triu(rows.gram_triangle(single=True)), triangles[1], atol=1e-5)

@@ -16,13 +16,13 @@ from quadsense.cli import shared
 from quadsense.cli.shared import MethodCommand, echo_json, to_order
 from quadsense.files.table import stem
 from quadsense.query.choice import by_shape
+from quadsense.query.cluster_cost import ClusterCost
 from quadsense.query.plan import Plan, Shape, make_plan, planned
 from quadsense.query.query import Query
-from quadsense.query.scaling import Scaling
 from quadsense.system.machine import Rates, known_rates, measure_rates
 from quadsense.system.memory import free_memory
 from quadsense.view import text as view
-from quadsense.view.fields import data_fields, result_fields
+from quadsense.view.json_fields import data_fields, result_fields
 
 MOST = 10**18
 """The largest number that is a size: what is made of it must be one, too."""
@@ -144,7 +144,7 @@ def inspect(
             for name, value in (("network", network), ("disk", disk))
             if value is not None
         }
-        found = Scaling(
+        found = ClusterCost(
             m, n, workers, complex_, single, order, psd, os.cpu_count() or 1, _rates(), **speeds
         )
         room = float(free_memory())

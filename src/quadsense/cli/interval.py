@@ -15,7 +15,7 @@ from quadsense.cli.shared import EXIT, echo_json, to_rank, to_trace
 from quadsense.ranges.ranges import Interval, NothingFits
 from quadsense.system.watch import Interrupted
 from quadsense.view import text as view
-from quadsense.view.fields import range_fields
+from quadsense.view.json_fields import range_fields
 from quadsense.vocabulary import Status
 
 PAIR = re.compile(r"(-?[0-9]+),(-?[0-9]+)")

@@ -24,7 +24,7 @@ from quadsense.cli.interval import to_functional
 from quadsense.cli.shared import NOT_MET, echo_json
 from quadsense.query.plan import Plan
 from quadsense.query.query import REFERENCE
-from quadsense.view.fields import (
+from quadsense.view.json_fields import (
     DataFields,
     InspectFields,
     IntervalFields,

@@ -24,7 +24,7 @@ from quadsense.cli.shared import (
     in_terminal,
 )
 from quadsense.system.watch import Interrupted
-from quadsense.view.fields import result_fields
+from quadsense.view.json_fields import result_fields
 from quadsense.vocabulary import Status
 
 

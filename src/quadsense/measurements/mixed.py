@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
 from quadsense.core.records import cached_property
-from quadsense.measurements.formed import FEATURE_ROWS
+from quadsense.measurements.blockwise import FEATURE_ROWS
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import is_sparse

@@ -20,9 +20,9 @@ from quadsense.core.cholesky import squared_moduli
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device, put, waits
-from quadsense.measurements import formed
+from quadsense.measurements import blockwise
+from quadsense.measurements.blockwise import Weigh
 from quadsense.measurements.dense import Dense
-from quadsense.measurements.formed import Weigh
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import (
     Form,
@@ -202,7 +202,7 @@ class Sensing(Portable):
 
     @property
     def row_rounding(self) -> float:
-        """Relative error of the rows that are formed."""
+        """Relative error of the rows that are blockwise."""
         return self.kind.row_rounding
 
     @cached_property
@@ -517,11 +517,11 @@ class Sensing(Portable):
 
     def images(self, Y: Array) -> Array:
         """``P`` with columns ``v_i* Y^T``: (k, n) to (k, m), each row in one piece, writable."""
-        return formed.one_pass(self, Y, None)[0]
+        return blockwise.one_pass(self, Y, None)[0]
 
     def through(self, Y: Array, weigh: Weigh) -> tuple[Array, Array]:
-        """The same and ``sum_i weigh(P)_i v_i``, in one pass where possible: see `formed`."""
-        return formed.one_pass(self, Y, weigh)
+        """The same and ``sum_i weigh(P)_i v_i``, in one pass where possible: see `blockwise`."""
+        return blockwise.one_pass(self, Y, weigh)
 
     @cached_property
     def empty(self) -> Callable[..., Any]:
@@ -569,11 +569,11 @@ class Sensing(Portable):
 
     def gram_triangle(self, single: bool = False, lower: bool = False) -> npt.NDArray[Any]:
         """K in Fortran order, in single or double precision; its upper (lower) triangle counts."""
-        return formed.gram_triangle(self, single, lower)
+        return blockwise.gram_triangle(self, single, lower)
 
     def gram_times(self, Y: Array) -> Array:
         """``K @ Y`` with K never held whole: (m,) or (m, k) to the same."""
-        return formed.gram_times(self, Y)
+        return blockwise.gram_times(self, Y)
 
     def row_sums(self, apply: Callable[[Array], Array]) -> Array:
         """Bounds on the row sums of ``|K|``: of K, which has no negative entry, by `apply`."""
@@ -588,7 +588,7 @@ class Sensing(Portable):
         kind = self.kind.kind if isinstance(self.kind, OnNumpy) else self.kind
         work = kind.held_as("device") if kind is not self.kind else None
         if work is None:
-            return formed.normal(self, weights, dtype)
+            return blockwise.normal(self, weights, dtype)
         twin = Sensing(work, self.conjugate, work.own_vector(self.inverse))
         held = None if weights is None else work.own_vector(to_numpy(weights))
         return np.asarray(twin.normal(held, dtype), order="F")

@@ -14,7 +14,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
-from quadsense.measurements.frame import Columns, columns_of, dense_in
+from quadsense.measurements.column_scaling import Columns, columns_of, dense_in
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
 from quadsense.methods.low_rank.traits import is_lean

@@ -18,8 +18,8 @@ from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
+from quadsense.measurements.column_scaling import Columns, described, framed
 from quadsense.measurements.dense import Dense, Stored
-from quadsense.measurements.frame import Columns, described, framed
 from quadsense.measurements.gram import gram_form
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import BLOCK_ELEMENTS

@@ -17,7 +17,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.noise import delta_from_sigma
 from quadsense.core.records import record
 from quadsense.measurements import Measurements
-from quadsense.measurements.frame import Columns
+from quadsense.measurements.column_scaling import Columns
 from quadsense.measurements.oracle import checked_square
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.unit import HARMLESS, UnitReadings

@@ -24,7 +24,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
-from quadsense.measurements.frame import (
+from quadsense.measurements.column_scaling import (
     can_be_columns,
     condition_inside,
     condition_outside,

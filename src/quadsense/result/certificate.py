@@ -15,8 +15,8 @@ from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.matrix import SensedMatrix, inertia_of, is_positive, rank_of
 from quadsense.core.records import LATER
 from quadsense.measurements import Measurements
+from quadsense.measurements.column_scaling import can_be_columns, condition_inside, constraints_of
 from quadsense.measurements.constraints import Constraint
-from quadsense.measurements.frame import can_be_columns, condition_inside, constraints_of
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
 from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set

@@ -15,7 +15,7 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix, inertia_of, is_positive, rank_of
 from quadsense.core.records import LATER, Lazy, cached_property
 from quadsense.measurements import Measurements
-from quadsense.measurements.frame import condition_inside
+from quadsense.measurements.column_scaling import condition_inside
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.proofs.infeasible import Conflict, check_infeasible
 from quadsense.result import words

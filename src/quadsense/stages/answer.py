@@ -16,7 +16,7 @@ from quadsense.arrays import Vector, like, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property, changed
 from quadsense.measurements import Measurements
-from quadsense.measurements.frame import condition_outside
+from quadsense.measurements.column_scaling import condition_outside
 from quadsense.measurements.unit import QUICK_RANK_FLOPS
 from quadsense.methods.traits import GapOptions
 from quadsense.proofs.definite import cholesky

@@ -18,7 +18,7 @@ from quadsense.arrays import to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
-from quadsense.measurements.frame import shown_outside
+from quadsense.measurements.column_scaling import shown_outside
 from quadsense.methods import COLD, METHODS, Warm
 from quadsense.methods.steps import own
 from quadsense.preferences import (

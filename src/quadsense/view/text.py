@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from quadsense.measurements import Measurements
 from quadsense.measurements.unit import LARGEST_RANK_PROBLEM
+from quadsense.query.cluster_cost import ClusterCost
 from quadsense.query.plan import Plan, in_words
-from quadsense.query.scaling import Scaling
 from quadsense.result import words
 from quadsense.result.result import Result
 from quadsense.system.memory import in_bytes
-from quadsense.view.fields import data_fields
+from quadsense.view.json_fields import data_fields
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -121,7 +121,7 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(f"{name:<16} {text}" for name, text in lines)
 
 
-def scaling_text(found: Scaling, memory: float) -> str:
+def scaling_text(found: ClusterCost, memory: float) -> str:
     """What a cluster takes, a sweep, and a solve: docs/scaling.md has the formulas."""
     idle = f", and {found.parts_keep} no more busy" if found.crossing > found.parts else ""
     factor = "" if found.rank is None else ", as a factor,"

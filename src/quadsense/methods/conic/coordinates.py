@@ -29,7 +29,7 @@ from quadsense.core.cholesky import (
 from quadsense.core.intervals import Array, Real
 from quadsense.core.records import cached_property
 from quadsense.device import waits
-from quadsense.measurements.formed import DEVICE_ENTRIES, FEATURE_ROWS
+from quadsense.measurements.blockwise import DEVICE_ENTRIES, FEATURE_ROWS
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd.maps import project, squares
 from quadsense.system.watch import BLOCK_FLOPS, look

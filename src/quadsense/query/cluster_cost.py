@@ -38,7 +38,7 @@ MATRICES = 6
 
 
 @dataclass(frozen=True)
-class Scaling:
+class ClusterCost:
     """A sweep, ``F(A)`` and ``F*(y)`` for all rows, on a cluster.
 
     With N = n, or the rank where A is a factor (n, rank), w = 1, or 4 for complex rows, s bytes of

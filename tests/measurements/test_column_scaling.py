@@ -15,7 +15,7 @@ import quadsense
 from quadsense import Measurements
 from quadsense.cli import cli
 from quadsense.core.forms import FramedForm
-from quadsense.measurements.frame import MIN_ENTRIES, MIN_SPREAD, columns_of
+from quadsense.measurements.column_scaling import MIN_ENTRIES, MIN_SPREAD, columns_of
 
 EXPONENTS = (-4, 0, 5, -1, 2)
 

@@ -18,9 +18,9 @@ from kinds import strips
 from quadsense.cli import cli
 from quadsense.files import Strip, Strips
 from quadsense.measurements.shards import Bundle, Shards
-from quadsense.query import scaling
+from quadsense.query import cluster_cost
+from quadsense.query.cluster_cost import ClusterCost
 from quadsense.query.plan import make_plan
-from quadsense.query.scaling import Scaling
 from quadsense.system.machine import Rates
 from quadsense.system.memory import in_bytes
 
@@ -39,7 +39,7 @@ SIZES = [
 def drawn(rng):
     """A random model."""
     m, n = (int(10 ** rng.uniform(0, top)) for top in (9, 5))
-    return Scaling(
+    return ClusterCost(
         m, n, int(10 ** rng.uniform(0, 3)),
         complex=bool(rng.integers(2)),
         single=bool(rng.integers(2)),
@@ -58,13 +58,13 @@ def drawn(rng):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
 def test_rows_are_divided_as_a_cluster_divides_them(m, n, dtype):
     item = np.dtype(dtype).itemsize
-    size = max(1, scaling.STRIP_BYTES // (n * item))
+    size = max(1, cluster_cost.STRIP_BYTES // (n * item))
     cut = [
         Strip(Path("U.npy"), "U", first, min(first + size, m), n, dtype, ())
         for first in range(0, m, size)
     ]
     parts = Shards.of_files(Strips(cut)).lengths
-    found = Scaling(m, n, complex=dtype == "complex128", single=dtype == "float32")
+    found = ClusterCost(m, n, complex=dtype == "complex128", single=dtype == "float32")
     assert found.parts == len(parts)
     assert found.part_rows == max(parts)
     assert found.row_bytes == sum(parts) * n * item
@@ -72,7 +72,7 @@ def test_rows_are_divided_as_a_cluster_divides_them(m, n, dtype):
 
 @pytest.mark.parametrize(("m", "n"), SIZES)
 def test_the_driver_takes_what_the_plan_counts(m, n):
-    found = Scaling(m, n)
+    found = ClusterCost(m, n)
     plan = make_plan(found.shape, "cg").memory
     blocks = plan - found.driver_memory  # of rows, and images that are kept: of bounded size
     formed = 16.0 * min(m, found.shape.unknowns) ** 2  # where cg factors or forms K
@@ -81,12 +81,12 @@ def test_the_driver_takes_what_the_plan_counts(m, n):
 
 @pytest.mark.parametrize(("m", "n"), [(10**9, 100), (2 * 10**8, 20_000)])
 def test_vectors_are_what_the_driver_holds_of_many_rows(m, n):
-    found = Scaling(m, n)
+    found = ClusterCost(m, n)
     assert found.driver_memory == pytest.approx(make_plan(found.shape, "cg").memory, rel=0.1)
 
 
 def test_what_a_worker_holds_is_the_sum_of_its_arrays():
-    found = Scaling(200_000, 512, workers=4, threads=2)
+    found = ClusterCost(200_000, 512, workers=4, threads=2)
     rows, A = np.empty((found.part_rows, 512)), np.empty((512, 512))
     facts = np.empty(found.part_rows), np.empty(found.part_rows, int)
     held = found.parts_a_worker * (rows.nbytes + sum(each.nbytes for each in facts))
@@ -98,7 +98,7 @@ def test_what_a_worker_holds_is_the_sum_of_its_arrays():
 
 def test_bytes_are_those_of_every_task_of_a_sweep():
     """Listed task by task: 25 parts, four workers, every sum made where only one part of it is."""
-    found = Scaling(200_000, 512, workers=4)
+    found = ClusterCost(200_000, 512, workers=4)
     lengths = [8192] * 24 + [3392]
     assert sum(lengths) == found.m
     A = 8 * 512**2
@@ -112,7 +112,7 @@ def test_bytes_are_those_of_every_task_of_a_sweep():
     assert found.driver_bytes == driver
     assert found.tasks == 1 + 2 * len(lengths) + len(adds)
     assert found.worker_bytes == A * (4 + 7 + 7 + 7 + 3)  # each task lacks all but one of its sums
-    large = Scaling(200_000, 3000)
+    large = ClusterCost(200_000, 3000)
     assert large.together == 2
     assert large.parts == 72
     assert large.tasks == 1 + 2 * 72 + 36 + 18 + 9 + 5 + 3 + 2 + 1
@@ -124,12 +124,12 @@ def test_workers_send_each_other_no_more_than_the_model_says(rng, tmp_path, monk
     from quadsense.measurements.cluster import OnCluster
 
     m, n, size = 1000, 50, 60
-    monkeypatch.setattr(scaling, "STRIP_BYTES", size * n * 8)
-    monkeypatch.setattr(scaling, "part_bytes", lambda *sizes: size * n * 8)
+    monkeypatch.setattr(cluster_cost, "STRIP_BYTES", size * n * 8)
+    monkeypatch.setattr(cluster_cost, "part_bytes", lambda *sizes: size * n * 8)
     np.save(tmp_path / "U.npy", rng.standard_normal((m, n)))
     found = strips(tmp_path / "U.npy", size)
     parts = Shards([Bundle((strip,)) for strip in found], found.shape, found.dtype)
-    model = Scaling(m, n, workers=3)
+    model = ClusterCost(m, n, workers=3)
     assert model.parts == len(parts) == 17
     with workers.cluster(3, protocol="tcp://") as client:
 
@@ -174,7 +174,7 @@ def test_more_workers_never_take_more_memory_or_arithmetic_each(seed):
 
 
 def test_seconds_follow_from_the_rates():
-    found = Scaling(10**6, 930, rates=Rates(1e10, 1e10), network=1e9, disk=1e8, task=0.0)
+    found = ClusterCost(10**6, 930, rates=Rates(1e10, 1e10), network=1e9, disk=1e8, task=0.0)
     assert found.computing == pytest.approx(2e6 * 930**2 * (1 + 70 / 930) / 1e10)
     assert found.communicating == pytest.approx((2 * 8 * 930**2 + 16e6) / 1e9)
     assert found.loading == pytest.approx(8e6 * 930 / 1e8)
@@ -188,29 +188,29 @@ def test_seconds_follow_from_the_rates():
 
 
 def test_what_does_not_fit_is_said_with_what_would():
-    large = Scaling(10**9, 10**6, workers=64)
+    large = ClusterCost(10**9, 10**6, workers=64)
     assert "only a factor of it fits" in large.notes(256 * 2**30)[0]
     assert not any("factor" in note for note in replace(large, rank=10).notes(256 * 2**30))
-    tall = Scaling(10**8, 1000, workers=2)
+    tall = ClusterCost(10**8, 1000, workers=2)
     (note,) = tall.notes(2**38)
     enough = int(note.split(": ")[1].split()[0].replace(",", ""))
     assert replace(tall, workers=enough).notes(2**38) == []
     assert replace(tall, workers=enough - 1).notes(2**38) != []
-    said = Scaling(10**9, 10**4, 64).notes(2**34)[-1]
+    said = ClusterCost(10**9, 10**4, 64).notes(2**34)[-1]
     assert re.search(r"not even one part of [\d.]+ GB fits in the 17\.2 GB of one$", said)
-    assert Scaling(1000, 10, 2).notes(1e12)[-1] == "1 part keeps no more workers busy than that"
-    assert "no matrix of order n" in Scaling(10, 1000, 2).notes(2**40)[0]
-    assert "no more workers busy" in Scaling(1000, 10, 2).notes(2**40)[0]
+    assert ClusterCost(1000, 10, 2).notes(1e12)[-1] == "1 part keeps no more workers busy than that"
+    assert "no matrix of order n" in ClusterCost(10, 1000, 2).notes(2**40)[0]
+    assert "no more workers busy" in ClusterCost(1000, 10, 2).notes(2**40)[0]
 
 
 def test_minimax_is_counted_where_its_own_work_fits():
-    found = Scaling(10**9, 10**4, workers=64)
+    found = ClusterCost(10**9, 10**4, workers=64)
     assert set(found.sweeps()) == {"cg", "minimax"}
     assert set(found.sweeps(2**40)) == {"cg"}
     assert any("minimax" in note for note in found.notes(2**40))
     assert set(replace(found, rank=2).sweeps()) == {"low_rank"}
     assert set(replace(found, psd=True).sweeps()) == {"psd"}
-    assert set(Scaling(1000, 400).sweeps()) == {"cg"}
+    assert set(ClusterCost(1000, 400).sweeps()) == {"cg"}
 
 
 def test_bytes_for_people():
