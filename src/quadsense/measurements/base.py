@@ -26,20 +26,25 @@ from quadsense.arrays import (
 from quadsense.core.intervals import EXACTNESS, KIND_EXACTNESS, Intervals
 from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
-from quadsense.measurements.gram import Gram, Rank, find_rank
-from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.readings import GivenReadings, interpreted
-from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.storage import StoredMeasurements
-from quadsense.measurements.unit import (
+from quadsense.measurements.gram import (
     LARGEST_RANK_PROBLEM,
+    Gram,
     ProbeFacts,
-    UnitReadings,
+    Rank,
     facts_of,
+    find_rank,
     is_orthonormal,
+)
+from quadsense.measurements.mixed import Mixed
+from quadsense.measurements.readings import (
+    GivenReadings,
+    UnitReadings,
+    interpreted,
     unit_intervals,
     unit_readings,
 )
+from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.storage import StoredMeasurements
 from quadsense.measurements.validate import (
     check_beside,
     checked_bounds,

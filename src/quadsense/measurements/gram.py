@@ -1,5 +1,7 @@
 """The Gram matrix ``K = F F*``, K_ij = |<u_i, u_j>|^2, in the cheapest of four forms; its rank.
 
+What is known of the probes (`ProbeFacts`) follows from it.
+
 The rank of F is found by a rank-revealing Cholesky factorization of the smaller of ``F F*`` and
 ``F* F``, for rows of unit norm: a pivot is the squared distance of a ``u_i u_i*`` from the span of
 those before it.
@@ -9,13 +11,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 
-from quadsense.arrays import Array, device, to_numpy
+from quadsense.arrays import Array, device, like, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
 from quadsense.measurements.mixed import Mixed
@@ -306,3 +309,95 @@ def _factorized_rank(rows: Sensing, live: int, gram: Any) -> int:
         if info == 0 and np.diagonal(R).min() > MIN_PIVOT:
             return live
     return int(min(dpstrf(K, tol=MIN_PIVOT**2, lower=0, overwrite_a=1)[2], rows.unknowns))
+
+
+# --- what is known of the probes -----------------------------------------------------------------
+
+
+ORTHONORMAL = 1e-6
+"""Frobenius distance of U U* from I below which K = I: K differs from I by its square."""
+
+LARGEST_RANK_PROBLEM = 4000
+"""Measurements or unknowns, whichever are fewer, up to which `Measurements.facts` has the rank."""
+
+QUICK_RANK_FLOPS = 2e6
+"""Work below which the rank is found without anybody asking for it: a tenth of a millisecond."""
+
+
+@dataclass(frozen=True)
+class ProbeFacts:
+    """What is known of the probes.
+
+    Where readings are sums of rows (`mix`), read ``F_i = sum_k W_ik u_k u_k*`` of unit norm for
+    ``u_i u_i*``: ``|<u_i, u_j>|^2`` is ``|<F_i, F_j>|``.
+
+    Attributes
+    ----------
+    orthonormal : bool
+        Whether the rows, scaled to unit norm, are orthonormal (found by random probes).
+    unit_norm : bool
+        Whether the rows came with unit norm (they are scaled to it in any case).
+    coherence : float or None
+        Largest ``|<u_i, u_j>|``, i != j, of the scaled rows: the paper's rho. None where it would
+        cost more than some seconds to find; with m > n it is over 1/(10m) in any case.
+    paper_holds : bool
+        Whether ``rho <= 1/(10 m)``, the assumption of the paper's lemmas on the scaled rows.
+    rank : int or None
+        Rank of the sensing map F (numerical, at 1e-7), None where too costly to find.
+    unknowns : int
+        Real dimensions of A.
+    """
+
+    orthonormal: bool
+    unit_norm: bool
+    coherence: float | None
+    paper_holds: bool
+    rank: int | None
+    unknowns: int
+
+
+def is_orthonormal(rows: Sensing) -> bool:
+    """Whether rows of unit norm are orthonormal, by random probes in O(mn)."""
+    live = int(np.count_nonzero(to_numpy(rows.nonzero))) if rows.has_zero_rows else rows.m
+    mixed = isinstance(rows, Mixed)
+    if live > (rows.unknowns if mixed else rows.n):
+        return False
+    X = np.random.default_rng(0).standard_normal((rows.m, 3)) * to_numpy(rows.nonzero)[:, None]
+    xp, probe = rows.xp, like(X, rows.norms)
+    if mixed:
+        image = rows.gram_times(probe)
+    else:
+        probe = rows._cast(probe)
+        image = rows.times(rows.combine(probe))
+    distance = xp.sqrt(xp.sum(xp.abs(image - probe) ** 2, axis=0))
+    return float(xp.max(distance)) <= (ORTHONORMAL**2 if mixed else ORTHONORMAL)
+
+
+def facts_of(rows: Sensing, orthonormal: bool, rank: int | None, gram: Any) -> ProbeFacts:
+    """What is known of rows of unit norm; `gram` is K where it was formed."""
+    norms = to_numpy(rows.norms)
+    costly = float(rows.m) ** 2 * rows.n > 1e12
+    coherence = 0.0 if orthonormal else None if costly else _coherence(rows, gram)
+    return ProbeFacts(
+        orthonormal=orthonormal,
+        unit_norm=bool(np.all(np.abs(norms - 1.0) <= 1e-10)),
+        coherence=coherence,
+        # Up to rounding.
+        paper_holds=coherence is not None and coherence <= (1.0 + 1e-9) / (10 * rows.m),
+        rank=rank,
+        unknowns=rows.unknowns,
+    )
+
+
+def _coherence(rows: Sensing, gram: Any) -> float:
+    """The largest inner product of two rows of unit norm."""
+    best = 0.0
+    explicit = gram.values if isinstance(gram, ExplicitGram) else None
+    for block in rows.slices(rows.m):
+        K = to_numpy(
+            explicit[block, :] if explicit is not None else rows.gram_block(block, slice(0, rows.m))
+        ).copy()
+        K = np.abs(K) if isinstance(rows, Mixed) else K
+        K[np.arange(K.shape[0]), np.arange(block.start, block.stop)] = 0.0
+        best = max(best, float(K.max(initial=0.0)))
+    return float(np.sqrt(best))

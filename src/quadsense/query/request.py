@@ -19,8 +19,8 @@ from quadsense.core.records import record
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import Columns
 from quadsense.measurements.oracle import checked_square
+from quadsense.measurements.readings import HARMLESS, UnitReadings
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.unit import HARMLESS, UnitReadings
 from quadsense.methods import COLD, METHODS, Options, Traits, Warm
 from quadsense.query.query import STARTS, Query, nearest_name
 from quadsense.result.result import Result

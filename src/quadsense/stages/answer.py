@@ -17,7 +17,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property, changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import condition_outside
-from quadsense.measurements.unit import QUICK_RANK_FLOPS
+from quadsense.measurements.gram import QUICK_RANK_FLOPS
 from quadsense.methods.traits import GapOptions
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.infeasible import Conflict, best_error_bound, check_infeasible, user_dual

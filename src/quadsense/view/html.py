@@ -15,7 +15,7 @@ from quadsense.arrays import to_numpy
 from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
-from quadsense.measurements.unit import QUICK_RANK_FLOPS
+from quadsense.measurements.gram import QUICK_RANK_FLOPS
 from quadsense.next_probe import NextProbe
 from quadsense.plot.pictures import is_cheap, name_of, rounding_of
 from quadsense.ranges.ranges import Interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from quadsense.measurements import Measurements
-from quadsense.measurements.unit import LARGEST_RANK_PROBLEM
+from quadsense.measurements.gram import LARGEST_RANK_PROBLEM
 from quadsense.query.cluster_cost import ClusterCost
 from quadsense.query.plan import Plan, in_words
 from quadsense.result import words
