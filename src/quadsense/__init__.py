@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         bounds_from_ranges,
         rtol_from_dof,
     )
+    from quadsense.many.prepared import prepare
     from quadsense.many.results import ManyResults
     from quadsense.many.solve import solve_many
     from quadsense.many.stored import load_many
@@ -70,6 +71,7 @@ __all__ = [
     "interval",
     "load_many",
     "load_result",
+    "prepare",
     "probes",
     "rtol_from_dof",
     "solve",
@@ -93,6 +95,7 @@ _LATER = {
     "estimate_sigma": ("quadsense.sigma", "estimate_sigma"),
     "load_many": ("quadsense.many.stored", "load_many"),
     "plot": ("quadsense.plot", None),  # needs matplotlib, which is an extra
+    "prepare": ("quadsense.many.prepared", "prepare"),
     "probes": ("quadsense.probes", None),
     "rtol_from_dof": ("quadsense.core.noise", "rtol_from_dof"),
     "solve_many": ("quadsense.many.solve", "solve_many"),

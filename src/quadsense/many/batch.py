@@ -25,6 +25,7 @@ from quadsense.arrays import Vector
 from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.records import cached_property
 from quadsense.many import kernels
+from quadsense.many.interior import INWARD, interior_least_squares
 from quadsense.many.normal import Features, Normal, least_squares, own_normals, shared_normal
 from quadsense.many.readings import Chunk, Ends, Readings
 from quadsense.measurements.validate import checked_rows
@@ -32,6 +33,9 @@ from quadsense.proofs.positive import lift_floor
 from quadsense.proofs.rounding import gamma
 
 Array = npt.NDArray[np.float64]
+
+INTERIOR_SHARE = 1e-2
+"""The same of the interior-point method."""
 
 NEGLIGIBLE = 1e-8
 """Error of a reading, as a part of it, that counts as none (see `result.values`)."""
@@ -161,10 +165,13 @@ class Batch:
         rows = checked_rows(self.U, False)
         return lift_floor(rows, Intervals(np.zeros_like(ends), ends, ends, ends))
 
-    def work(self, chunk: Chunk, answers: Answers) -> None:
-        """Answer the problems of a chunk as far as the compiled loops can."""
+    def work(self, chunk: Chunk, answers: Answers, within: bool = True) -> None:
+        """Answer the problems of a chunk as far as the compiled loops can.
+
+        Without `within` those whose intervals bind keep the answer without the intervals.
+        """
         for index, normal in self.groups(chunk):
-            self._answer(chunk.taken(index), normal, answers, chunk.first + index)
+            self._answer(chunk.taken(index), normal, answers, chunk.first + index, within)
 
     def groups(self, chunk: Chunk) -> Iterator[tuple[npt.NDArray[np.intp], Normal]]:
         """Yield problems of a chunk that the compiled loops can take, and their normal matrices."""
@@ -194,7 +201,9 @@ class Batch:
         room = gamma(2 * self.features.n) * np.abs(x[:, : self.features.n]).sum(axis=1)
         return (total - room >= self.trace[0]) & (total + room <= self.trace[1])
 
-    def _answer(self, chunk: Chunk, normal: Normal, answers: Answers, index: Any) -> None:
+    def _answer(
+        self, chunk: Chunk, normal: Normal, answers: Answers, index: Any, within: bool
+    ) -> None:
         features, p, n = self.features, self.features.p, self.features.n
         b = features.readings(chunk.b)
         y = least_squares(features, normal, b)
@@ -216,11 +225,60 @@ class Batch:
                 moved = np.flatnonzero(steps)
                 y[moved] = self._with_best_covariates(normal, b, y, moved)
         found = self.claims(chunk, normal, b, y, P, floor)
+        self._write(answers, index, y, found, steps > 0)
+        if within and chunk.ends is not None:
+            left = ~(found["met"] & found["closed"]) & (found["lower_bound"] <= 1.0)
+            left &= normal.sigma > 0.0
+            if left.any():
+                self._keep_within(chunk, normal, y, np.flatnonzero(left), answers, index)
+
+    def _write(
+        self, answers: Answers, index: Any, y: Array, found: dict[str, Any], corrected: Any
+    ) -> None:
+        """Write down answers and what is known of them."""
+        p = self.features.p
         answers.packed[index] = y[:, p:]
-        answers.coef[index] = y[:, :p] / features.scales
-        answers.corrected[index] = steps > 0
+        answers.coef[index] = y[:, :p] / self.features.scales
+        answers.corrected[index] = corrected
         for name, values in found.items():
             getattr(answers, name)[index] = values
+
+    def _keep_within(
+        self, chunk: Chunk, normal: Normal, y: Array, left: Any, answers: Answers, index: Any
+    ) -> None:
+        """Find the answers whose intervals bind; those that are not found stay as they are."""
+        features, m = self.features, self.readings.m
+        chunk, normal = chunk.taken(left), normal.taken(left)
+        assert chunk.ends is not None
+        unit = _power_of_two(float(np.abs(chunk.b).max()))
+        w = normal.w[:, :m]
+        mass = np.ldexp(1.0, np.frexp(w.max(axis=1, keepdims=True))[1])
+        half = chunk.ends.unit / unit
+        below = chunk.ends.below / unit - INWARD * half
+        above = chunk.ends.above / unit - INWARD * half
+        Y = y[left] / unit
+        k = len(Y)
+        P, rows, closed = np.zeros((k, features.size)), np.empty((k, m)), np.zeros(k, np.bool_)
+        fixed = math.nan if features.trace is None else features.trace / unit
+        sigma = normal.sigma / mass[:, 0]
+        floor = INTERIOR_SHARE * self.floor_of(chunk, normal) / (mass[:, 0] * unit**2)
+        interior_least_squares(
+            features.psi[:m], w / mass, chunk.b / unit, below, above, half, features.p, features.n,
+            features.is_complex, self.psd, fixed, INTERIOR_SHARE * self.gap, sigma, floor, Y, P,
+            rows, closed,
+        )  # fmt: skip
+        kept = np.flatnonzero(closed)
+        if not kept.size:
+            return
+        chunk, normal = chunk.taken(kept), normal.taken(kept)
+        scale = unit * np.broadcast_to(mass, (k, 1))[kept]
+        Y = unit * Y[kept]
+        floor = self.floor_of(chunk, normal)
+        b = features.readings(chunk.b)
+        found = self.claims(chunk, normal, b, Y, scale * P[kept], floor, scale * rows[kept])
+        sure = np.flatnonzero(found["met"] & found["closed"])
+        found = {name: values[sure] for name, values in found.items()}
+        self._write(answers, index[left][kept][sure], Y[sure], found, True)
 
     def _with_best_covariates(self, normal: Normal, b: Array, y: Array, moved: Any) -> Array:
         """Return y with the coefficients of least cost next to A."""
@@ -235,8 +293,9 @@ class Batch:
         return y
 
     def claims(
-        self, chunk: Chunk, normal: Normal, b: Array, y: Array, P: Array, floor: Vector
-    ) -> dict[str, Any]:
+        self, chunk: Chunk, normal: Normal, b: Array, y: Array, P: Array, floor: Vector,
+        pushes: Array | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         """Return what is known of these answers, from the data, every rounding counted.
 
         Parameters
@@ -251,6 +310,8 @@ class Batch:
             Positive semidefinite, as sums of squares.
         floor : ndarray of shape (k,)
             Cost that counts as none.
+        pushes : ndarray of shape (k, m), optional
+            Multipliers of ends, positive at an upper one.
         """
         features, p, n, readings = self.features, self.features.p, self.features.n, self.readings
         k, r = b.shape
@@ -259,6 +320,9 @@ class Batch:
         x = y[:, p:]
         sizes = np.sqrt(np.einsum("kj,kj->k", y, y)) * UP
         ends = chunk.ends
+        slack, pushed, pull = np.zeros(k), np.zeros(k), np.zeros((1, 1))
+        if pushes is not None and ends is not None:
+            slack, pushed, pull = self._leaning(z, chunk, ends, sizes, pushes)
         if ends is None:  # then these say alone which readings are missing
             none = np.zeros((1, readings.m))
             none = none if chunk.missing is None else np.where(chunk.missing, np.inf, none)
@@ -273,8 +337,10 @@ class Batch:
         )  # fmt: skip
         total = gamma(r + 16)
         mass = normal.w @ features.lengths**2 * UP
-        g = 2.0 * (z @ features.psi)
-        slip = 2.0 * (np.sqrt(errors * mass) + total * np.sqrt(most * mass))
+        g = 2.0 * (z @ features.psi) + pull
+        slip = total * pushed
+        slip += 2.0 * (np.sqrt(errors * mass) + total * np.sqrt(most * mass))
+        loss = slack
         Q = P - g[:, p:]
         nu = np.zeros(k)
         if features.trace is not None:
@@ -286,7 +352,7 @@ class Batch:
         slip += gamma(4 * n + 16) * multiplier + 8.0 * UNIT * (far + multiplier + root * abs(nu))
         far = (far + slip) * UP
         size = np.sqrt(np.einsum("kj,kj->k", x, x))
-        loss = np.abs(np.einsum("kj,kj->k", P, x)) + gamma(len(x.T) + 16) * multiplier * size
+        loss += np.abs(np.einsum("kj,kj->k", P, x)) + gamma(len(x.T) + 16) * multiplier * size
         if features.trace is not None:
             off = np.abs(x[:, :n].sum(axis=1) - features.trace) + gamma(2 * n) * root * size
             loss += np.abs(nu) * off
@@ -298,10 +364,28 @@ class Batch:
         found: dict[str, Any] = {
             "max_ratio": ratio, "worst_row": row, "met": met & (chunk.ends is not None),
             "objective": 0.5 * (most + fewest), "objective_lower": lower, "closed": closed,
+            "lower_bound": np.zeros(k),
         }  # fmt: skip
-        if chunk.ends is not None and self.psd and not p:
+        if chunk.ends is not None and self.psd and not p and pushes is None:
             found["lower_bound"] = self._least_ratio(far, nu, z, support, lift)
         return found
+
+    def _leaning(
+        self, z: Array, chunk: Chunk, ends: Ends, sizes: Vector, pushes: Array
+    ) -> tuple[Vector, Vector, Array]:
+        """Return what multipliers of ends take from the bound, and their part of the gradient.
+
+        For A' within the intervals, ``<F*(mu), A' - A> <= sum_i mu_i (end_i - v_i)``, v the values
+        at A.
+        """
+        m, lengths = self.readings.m, self.features.lengths
+        z, size = z[:, :m], np.abs(pushes)
+        far = np.where(pushes > 0.0, ends.above - z, ends.below + z)
+        far = np.where(size > 0.0, far, 0.0)
+        error = self.rounding * lengths[:m] * sizes[:, None] + 8.0 * UNIT * np.abs(chunk.b)
+        error += 16.0 * UNIT * (np.abs(far) + np.abs(z))
+        lost = (size * (np.abs(far) + error)).sum(axis=1) * UP
+        return lost, (size @ lengths[:m]) * UP, pushes @ self.features.psi[:m]
 
     def _least_ratio(
         self, far: Vector, nu: Vector, z: Array, support: Array, lift: Array
@@ -338,3 +422,8 @@ def weighted_squares(w: Array, z: Array) -> Vector:
     if len(w) == 1:
         return np.asarray(z**2 @ w[0])
     return np.asarray(np.einsum("ki,ki,ki->k", w, z, z))
+
+
+def _power_of_two(value: float) -> float:
+    """Return the power of two above a number; 1 for 0."""
+    return math.ldexp(1.0, math.frexp(value)[1]) if value > 0.0 else 1.0

@@ -23,8 +23,8 @@ FINE_GAP = 1e-17
 """Gap to which an answer is brought before `solve` proves it: a bound that takes no account of
 curvature, as its does, is worse by the root."""
 
-UP = 1.0 + 1e-9
-"""Factor by which a sum of squares may seem larger by rounding."""
+DOWN = 1.0 - 1e-9
+"""Factor by which a sum of squares may seem smaller by rounding."""
 
 MIN_GAP, MAX_GAP = 1e-12, 0.5
 """Gaps that `solve` is asked for: it cannot close one of no size."""
@@ -132,8 +132,8 @@ def certified(batch: Batch, answers: Answers, number: int) -> Result:
     features, m = batch.features, batch.readings.m
     chunk, given = batch.readings.chunk(number, number + 1), readings_of(batch, number)
     fine = Answers.empty(1, features.size, features.p)
-    changed(batch, gap=FINE_GAP).work(changed(chunk, first=0), fine)
-    if answers.closed[number] and fine.objective[0] <= answers.objective[number] * UP:
+    changed(batch, gap=FINE_GAP).work(changed(chunk, first=0), fine, within=False)
+    if answers.closed[number] and fine.objective[0] >= answers.objective_lower[number] * DOWN:
         answers, number = fine, 0
     y = np.concatenate([answers.coef[number] * features.scales, answers.packed[number]])
     if features.p:

@@ -179,7 +179,7 @@ def turn(R: Any, I: Any, VR: Any, VI: Any, YR: Any, YI: Any, is_complex: bool) -
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def is_definite(R: Any, I: Any, CR: Any, CI: Any) -> bool:  # noqa: E741
-    """Return whether ``R + iI`` has a Cholesky factor of clearly positive pivots."""
+    """Return whether ``R + iI`` has a lower Cholesky factor of clearly positive pivots, written."""
     n = R.shape[0]
     most = 0.0
     for j in range(n):
@@ -192,6 +192,7 @@ def is_definite(R: Any, I: Any, CR: Any, CI: Any) -> bool:  # noqa: E741
         if not pivot > least:
             return False
         root = math.sqrt(pivot)
+        CR[j, j], CI[j, j] = root, 0.0
         for a in range(j + 1, n):
             re, im = R[a, j], I[a, j]
             for k in range(j):

@@ -137,6 +137,12 @@ class Normal:
     along: Array
     inverse: Array
 
+    def taken(self, index: Any) -> Normal:
+        """Return those of these problems."""
+        if len(self.w) == 1 or len(index) == len(self.w):
+            return self
+        return Normal(*(each[index] for each in vars(self).values()))
+
     def solved(self, right: Array) -> Array:
         """Return the solutions for right-hand sides of shape (k, q)."""
         if len(self.inverse) == 1:
