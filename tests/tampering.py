@@ -161,7 +161,7 @@ def _false_verdict(subject: Subject, result: Any, lo: Any, hi: Any) -> list[str]
         "upper_bound": claim.upper_bound,
         "condition": claim.condition,
         "unknowns": unknowns,
-        "unique": None if v.unseen is None else v.unseen == 0,
+        "unique": None if v.unseen is None else v.unseen == 0 or result.facts.determined.by_cone,
         "even": not (optimal or bounds) and bool(np.ptp(half) <= 1e-12 * np.max(half)),
         "broken": (),
         "interpolates": optimal and m <= unknowns,

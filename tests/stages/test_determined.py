@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -93,6 +94,59 @@ def test_deficient_rows_that_are_far_more_than_the_unknowns():
     result = quadsense.solve(U, np.sum(U**2, axis=1), delta=0.1)
     assert (result.unique, result.unseen) == (False, 36 - 21)
     assert "15 of 36 directions of A are unseen" in result.message
+
+
+def width_among_positive(U, b, C):
+    """Width of the range of ``<C, A>`` over the cone where the readings are exact, by Clarabel."""
+    n, is_complex = U.shape[1], np.iscomplexobj(U)
+    A = cp.Variable((n, n), hermitian=True) if is_complex else cp.Variable((n, n), PSD=True)
+
+    def product(M):
+        return cp.real(cp.trace(M @ A)) if is_complex else cp.trace(M @ A)
+
+    asked = [product(np.outer(u, u.conj())) == x for u, x in zip(U, b, strict=True)]
+    asked += [A >> 0] * is_complex
+    ends = []
+    for sign in (1.0, -1.0):
+        problem = cp.Problem(cp.Maximize(sign * product(C)), asked)
+        problem.solve(solver=cp.CLARABEL)
+        ends.append(problem.value)
+    return sum(ends)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_what_the_cone_determines_has_no_range(is_complex):
+    found = []
+    for seed in range(12):
+        rng = np.random.default_rng([13, seed, is_complex])
+        n, r = 5, 1 + seed % 2
+        N = n * n if is_complex else n * (n + 1) // 2
+        m = int(rng.integers(N // 2, N))
+        U, X = rng.standard_normal((m, n)), rng.standard_normal((n, r))
+        C = rng.standard_normal((n, n)) * (1.0 + 0.0j if is_complex else 1.0)
+        if is_complex:
+            U = U + 1j * rng.standard_normal((m, n))
+            X = X + 1j * rng.standard_normal((n, r))
+            C = C + 1j * rng.standard_normal((n, n))
+        C = (C + C.conj().T) / np.linalg.norm(C)
+        b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1)
+        result = quadsense.solve(U, b, delta=1e-7 * float(b.max()), psd=True)
+        width = width_among_positive(U, b, C) / float(np.linalg.norm(X) ** 2)
+        found.append((result.unique, width < 1e-3))
+        assert result.unseen == N - m and result.verify(U, b)
+    assert all(narrow for unique, narrow in found if unique)
+    told = sum(unique for unique, _ in found)
+    assert told >= 4 and told >= 0.8 * sum(narrow for _, narrow in found) and told < len(found)
+
+
+def test_the_cone_may_determine_what_the_rows_do_not():
+    result = quadsense.solve(np.eye(2), [0.0, 1.0], delta=0.0, psd=True)
+    assert result.unique and result.unseen == 1
+    assert "The measurements determine A among positive semidefinite matrices" in result.message
+    assert quadsense.solve(np.eye(2), [0.0, 1.0], delta=0.0).unique is False
+    rest = quadsense.solve(np.eye(3), [0.0, 1.0, 1.0], delta=0.0, psd=True)
+    assert rest.unique is False and "3 of 6 directions" in rest.message
 
 
 @pytest.mark.parametrize("is_complex", [False, True])

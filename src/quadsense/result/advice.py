@@ -31,7 +31,7 @@ def next_step(v: Verdict, hint: str) -> str:
             )
         if v.over:
             return "look at the rows of result.violations"
-    if v.unseen:
+    if v.unseen and not v.unique:
         return "result.next_probe(candidates) tells which measurement to add"
     return "result.interval((i, j)) gives the certified range of A[i, j]"
 

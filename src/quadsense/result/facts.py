@@ -88,6 +88,9 @@ class Determined:
     rank_seconds : float
         About how long it takes to compute `unseen` where it was not computed, infinite where it is
         never computed.
+    by_cone : bool
+        Whether no other positive semidefinite matrix has the readings of A, although there are
+        unseen directions.
     """
 
     unseen: int | None
@@ -95,11 +98,12 @@ class Determined:
     exact: bool
     directions: int = 0
     rank_seconds: float = 0.0
+    by_cone: bool = False
 
     @property
     def unique(self) -> bool | None:
         """Whether the measurements determine A; None where that was not computed."""
-        return None if self.unseen is None else self.unseen == 0
+        return None if self.unseen is None else self.unseen == 0 or self.by_cone
 
 
 @dataclass(frozen=True)

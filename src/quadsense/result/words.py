@@ -453,7 +453,8 @@ def _seen(v: Verdict) -> str:
             return f"unique near this A among matrices of its rank; {free}"
         return f"not unique near this A among matrices of its rank; {free}"
     if v.unique:
-        return "the measurements determine A"
+        among = " among positive semidefinite matrices" if v.unseen else ""
+        return f"the measurements determine A{among}"
     fit = "other matrices fit as well" if v.status.success else "A is not determined"
     return f"{least}{v.unseen} of {v.unknowns} directions of A are unseen: {fit}"
 
@@ -476,6 +477,11 @@ def _meaning(v: Verdict) -> str:
         return (
             "judged at this A by the null space of the Jacobian; a factor of A is meant up to its "
             "rotations (of rank one: up to a sign or a global phase)"
+        )
+    if v.unique and v.unseen:
+        return (
+            f"{v.unseen} of {v.unknowns} directions are unseen, but no other positive semidefinite "
+            "matrix has the readings of A; eigenvalues that the tolerances hide count as 0"
         )
     if v.unique:
         return (

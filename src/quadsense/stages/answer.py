@@ -152,7 +152,7 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
     if count < data.m:
         ratios, residuals = ratios[:count], residuals[:count]
     low = request.shape.rank is not None
-    determined = partial(seen, data, inner, answer.set_aside, low=low)
+    determined = partial(seen, data, inner, answer.set_aside, low=low, psd=request.positive)
     at_hand = data.unit_rows.raw.kind.at_hand
     facts = partial(
         _facts,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 import scipy.sparse.linalg as sparse_linalg
 from scipy.linalg.lapack import dpstrf
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.packed import pack, unpack
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import find_rank
 from quadsense.measurements.sensing import Sensing
@@ -36,6 +40,24 @@ TERMS_PER_ROW = 16
 POWER_STEPS = 10
 """Products after which the largest eigenvalue is known to a few percent."""
 
+MAX_ZERO_EIGENVALUE = 1e-2
+"""Eigenvalue of A, in units of the largest, that may count as 0 where the tolerances hide it."""
+
+MAX_HIDDEN_RATIO = 10.0
+"""Eigenvalue of A, in units of n times the median tolerance of unit rows, that these hide."""
+
+MIN_ZERO_EIGENVALUE = 1e-9
+"""Eigenvalue of A, in units of the largest, that counts as 0 however small the tolerances are."""
+
+MAX_PROJECTIONS = 100
+"""Projections in turn by which a proof is sought that the cone leaves only one matrix."""
+
+MIN_RELATIVE_SINGULAR_VALUE = 1e-9
+"""Singular value, in units of the largest, of rows that see a direction."""
+
+MIN_EIGENVALUE_OUTSIDE = 1e-3
+"""Smallest eigenvalue of such a proof outside of the range of A, where about 1 is sought."""
+
 LANCZOS_VECTORS = 30
 """Lanczos vectors that are held at once."""
 
@@ -44,7 +66,13 @@ MAX_RELATIVE_RESIDUAL = 0.1
 
 
 def seen(
-    data: Measurements, matrix: SensedMatrix, set_aside: Any, *, low: bool, most: float
+    data: Measurements,
+    matrix: SensedMatrix,
+    set_aside: Any,
+    *,
+    low: bool,
+    psd: bool,
+    most: float,
 ) -> Determined:
     """Return how far the readings determine A.
 
@@ -56,6 +84,8 @@ def seen(
     set_aside : ndarray of int
     low : bool
         Whether A is sought among matrices of a given rank.
+    psd : bool
+        Whether A is sought among positive semidefinite matrices.
     most : float
         Flops that may be spent on it.
     """
@@ -63,9 +93,12 @@ def seen(
     kept = _kept(data, set_aside)
     try:
         near = _near(rows, kept, matrix, most) if low else None
-        return _among_all(data, kept, most) if near is None else near
+        found = _among_all(data, kept, most) if near is None else near
+        if psd and not low and found.unseen and found.exact:
+            return replace(found, by_cone=_by_cone(data, kept, matrix, most))
+        return found
     except Stop:  # it can wait
-        return seen(data, matrix, set_aside, low=low, most=0.0)
+        return seen(data, matrix, set_aside, low=low, psd=psd, most=0.0)
 
 
 def _among_all(data: Measurements, kept: npt.NDArray[np.bool_], most: float) -> Determined:
@@ -97,6 +130,69 @@ def _kept(data: Measurements, set_aside: Any) -> npt.NDArray[np.bool_]:
         kept &= data.ends.sides.any(axis=0)
     kept[set_aside] = False
     return kept
+
+
+# --- among positive semidefinite matrices -------------------------------------------------------
+
+
+def _by_cone(
+    data: Measurements, kept: npt.NDArray[np.bool_], matrix: SensedMatrix, most: float
+) -> bool:
+    """Return whether no other positive semidefinite matrix has the readings of A.
+
+    That is so if the rows determine the matrices on the range of A, and some sum ``F*(y)`` is 0
+    there and positive definite outside: its inner product with a positive semidefinite matrix of
+    the same readings is 0, so that the range of that matrix is in that of A. Eigenvalues of A that
+    the tolerances hide count as 0.
+    """
+    rows, n, unknowns = data.unit_rows, data.n, data.unit_rows.unknowns
+    index = np.flatnonzero(kept)
+    flops = 8.0 * float(index.size + unknowns) * float(unknowns) ** 2
+    if flops > most or not (index.size and rows.raw.kind.at_hand) or data.ends is None:
+        return False
+    look(flops)
+    rows = rows.on_numpy().only(index)
+    values, Q = np.linalg.eigh(to_numpy(matrix.form.dense()))
+    hidden = MAX_HIDDEN_RATIO * n * float(np.median(data.unit_ends.unit[index]))
+    part = hidden / values[-1] if values[-1] > 0.0 else math.inf
+    level = min(max(part, MIN_ZERO_EIGENVALUE), MAX_ZERO_EIGENVALUE) * values[-1]
+    outside = int(np.count_nonzero(values <= level))
+    if not 0 < outside < n:
+        return False
+    G = np.asarray(rows.features(), dtype=np.float64)
+    pairs = list(itertools.combinations_with_replacement(range(n), 2))
+    inside = _basis(Q, [pair for pair in pairs if pair[0] >= outside])
+    across = _basis(Q, [pair for pair in pairs if pair[0] < outside <= pair[1]])
+    beyond = _basis(Q, [pair for pair in pairs if pair[1] < outside])
+    if np.linalg.matrix_rank(G @ inside, rtol=MIN_RELATIVE_SINGULAR_VALUE) < inside.shape[1]:
+        return False
+    free = scipy.linalg.null_space(
+        (G @ np.hstack([inside, across])).T, rcond=MIN_RELATIVE_SINGULAR_VALUE
+    )
+    if not free.size:
+        return False
+    reach = scipy.linalg.orth(beyond.T @ (G.T @ free), rcond=MIN_RELATIVE_SINGULAR_VALUE)
+    W = Q[:, :outside]
+    sought = np.eye(outside)
+    for _ in range(MAX_PROJECTIONS):
+        asked = beyond.T @ pack(W @ sought @ W.conj().T)
+        found = unpack(beyond @ (reach @ (reach.T @ asked)), n, Q.dtype)
+        values, vectors = np.linalg.eigh(W.conj().T @ found @ W)
+        if values[0] >= MIN_EIGENVALUE_OUTSIDE:
+            return True
+        sought = (vectors * np.maximum(values, 1.0)) @ vectors.conj().T
+    return False
+
+
+def _basis(Q: Array, pairs: list[tuple[int, int]]) -> Array:
+    """Return a packed orthonormal basis of the Hermitian matrices on those pairs of columns."""
+    turns = (1.0, 1j) if Q.dtype.kind == "c" else (1.0,)
+    found = []
+    for i, j in pairs:
+        for turn in turns if i < j else (1.0,):
+            M = turn * np.outer(Q[:, i], Q[:, j].conj())
+            found.append(pack(M if i == j else (M + M.conj().T) / math.sqrt(2.0)))
+    return np.stack(found, axis=1) if found else np.zeros((pack(Q @ Q.conj().T).size, 0))
 
 
 # --- among matrices of a given rank ------------------------------------------------------------
