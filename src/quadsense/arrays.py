@@ -222,17 +222,11 @@ def compact(values: Array) -> Array:
     return np.broadcast_to(values[:1].copy(), values.shape)
 
 
-def available_memory(beside: Array = None) -> int:
+def available_memory() -> int:
     """Bytes that can still be taken, as of a second ago at most: see `memory.free_memory`.
 
-    No more than `memory_limit` of the solve under way. Where `beside` is a tensor on a GPU, of the
-    memory of that.
+    No more than `memory_limit` of the solve under way.
     """
-    if beside is not None and on_gpu(beside):
-        torch = sys.modules["torch"]
-        free, _ = torch.cuda.mem_get_info(beside.device)
-        held = torch.cuda.memory_reserved(beside.device)
-        return int(free + held - torch.cuda.memory_allocated(beside.device))
     return int(min(_memory_at(int(time.monotonic())), memory_limit()))
 
 

@@ -27,15 +27,13 @@ TITLE = "an .npz file"
 PARTS = ("data", "indices", "indptr", "shape")
 
 
-def read_arrays(path: str | os.PathLike[str], wanted: tuple[str, ...] | None = None) -> Arrays:
+def read_arrays(path: str | os.PathLike[str]) -> Arrays:
     """Read named arrays from an ``.npz`` file.
 
     Parameters
     ----------
     path : path-like
         The file.
-    wanted : tuple of str, optional
-        Names to read (those that are there); all by default.
 
     Raises
     ------
@@ -44,8 +42,7 @@ def read_arrays(path: str | os.PathLike[str], wanted: tuple[str, ...] | None = N
     """
     with _opened(path) as archive:
         names = _names(archive.files)
-        take = [name for name in names if wanted is None or name in wanted]
-        values = {name: _read(archive, name) for name in take}
+        values = {name: _read(archive, name) for name in names}
         return Arrays(values, _metadata(archive), names)
 
 

@@ -354,12 +354,11 @@ class Differences(Sparse):
         """Rows whose sums are counted together: not far fewer than what they are counted into."""
         return max(BLOCK_ELEMENTS, self.nodes // 2)
 
-    def _spans(self, size: int, within: slice | None = None) -> Iterator[slice]:
+    def _spans(self, size: int) -> Iterator[slice]:
         """Slices of `size` rows."""
-        begin, end = (0, self.m) if within is None else (within.start, within.stop)
-        for start in range(begin, end, size):
+        for start in range(0, self.m, size):
             look()
-            yield slice(start, min(start + size, end))
+            yield slice(start, min(start + size, self.m))
 
     # --- the sensing map ---------------------------------------------------------------------
 
