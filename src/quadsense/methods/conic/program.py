@@ -39,6 +39,10 @@ MAX_UNSEEN_SHARE = 1e-8
 MARGIN_ROUNDINGS = 4.0
 """Rounding errors of a reading by which they are narrowed at least, up to that share."""
 
+MIN_ALPHA = 1e-40
+"""Weight of the distance, in units of the program, below which it is left out: no step would see it,
+and the first multipliers, made from it, would be as small."""
+
 
 @dataclass(frozen=True)
 class KernelProgram:
@@ -266,6 +270,7 @@ def _prepare(given: Sensing, works: Sensing, question: Question) -> KernelProgra
     safe = np.where(weights > 0.0, weights, 1.0)
     bought = finite & soft
     unit = scale / cost
+    alpha = question.alpha * scale * unit
     kind = question.rows
     share = np.where(bought, 1.0 / (safe * unit), 0.0) if kind == "slack_max" else nothing
     floor = float(np.max((question.weights * misses)[~live & question.soft], initial=0.0)) / cost
@@ -287,7 +292,7 @@ def _prepare(given: Sensing, works: Sensing, question: Question) -> KernelProgra
         floor=floor,
         C=_matrix(question.C, F, unit),
         P=_matrix(question.prior if question.alpha else 0.0, F, 1.0 / scale),
-        alpha=question.alpha * scale * unit,
+        alpha=alpha if alpha >= MIN_ALPHA else 0.0,
         contradiction=contradiction,
         signs=put(SIGNS),
     )  # fmt: skip
