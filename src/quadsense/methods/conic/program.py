@@ -40,8 +40,8 @@ MARGIN_ROUNDINGS = 4.0
 """Rounding errors of a reading by which they are narrowed at least, up to that share."""
 
 MIN_ALPHA = 1e-40
-"""Weight of the distance, in units of the program, below which it is left out: no step would see it,
-and the first multipliers, made from it, would be as small."""
+"""Weight of the distance, in units of the program, below which it is left out: no step would see
+it, and the first multipliers, made from it, would be as small."""
 
 
 @dataclass(frozen=True)
