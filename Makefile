@@ -68,7 +68,7 @@ test-golden: $(VENV)/.installed-dev  ## Compare 2,500 answers with those written
 test-kills: $(VENV)/.installed-dev  ## Kill 20 runs of every kind at random moments, take them up (minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/survival.py --kills 20
 
-test-cluster: $(VENV)/.installed-dev  ## Take every road on a Dask cluster (minutes)
+test-cluster: $(VENV)/.installed-dev  ## Run every method on a Dask cluster (minutes)
 	QUADSENSE_CLUSTER=1 $(PYTEST) -m cluster
 
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
@@ -77,7 +77,7 @@ $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	$(OLDEST)/bin/python -m pip install --quiet --constraint tests/oldest.txt --editable '.[dev]'
 	@touch $@
 
-# A cache of compiled loops of its own: each version of Numba throws away the other's.
+# A cache of compiled loops of its own: each version of Numba deletes the other's.
 # More seeds, more combinations and killed processes are run with the versions of today alone.
 test-oldest: BIN = $(OLDEST)/bin
 test-oldest: export NUMBA_CACHE_DIR = $(OLDEST)/numba
@@ -120,7 +120,7 @@ figures: $(VENV)/.installed-dev  ## Remake the pictures of the README and of doc
 bench-paper: $(VENV)/.installed-dev  ## Printed algorithms against ours, as ratios
 	$(BIN)/python benchmarks/paper.py
 
-bench-limits: $(VENV)/.installed-dev  ## Seconds beyond time_limit and after Ctrl-C on every road (ten minutes)
+bench-limits: $(VENV)/.installed-dev  ## Seconds beyond time_limit and after Ctrl-C in every stage (ten minutes)
 	$(BIN)/python benchmarks/limits.py
 
 $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python

@@ -236,7 +236,7 @@ def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_
     """Return the question without the ends that are far beyond all that is asked of A.
 
     Methods take their units from the ends. Which rows have lost an end is told too; the analytic
-    center leans on every one.
+    center depends on every one.
     """
     lo, hi = question.lo, question.hi
     forced = np.maximum(np.maximum(lo, -hi), 0.0)

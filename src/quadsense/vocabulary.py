@@ -116,12 +116,12 @@ def to_reason(why: Why) -> Reason | None:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a method says of its state. The loop has it checked before anybody hears of it.
+    """What a method says of its state. The loop has it checked before it is reported.
 
     Attributes
     ----------
     kind : {"met", "optimal", "infeasible", "local", "inconsistent", "undecided", "stalled"}
-        Within tolerance; the smallest worst error, to the gap; no matrix fits; at rest, where
+        Within tolerance; the smallest worst error, to the gap; no matrix fits; stationary, where
         nothing better is near; least squares does not fit, so another method should look; neither
         shown nor refuted and no further progress; nothing moves any more.
     reason : Reason, str or None
@@ -313,7 +313,7 @@ REASONS: dict[str, Any] = {
     "gap_open": lambda: "the two bounds did not close to the gap",
     "no_factor": _no_factor,
     "at_rest": lambda starts: (
-        f"least squares is at rest, the best of {starts} start{'s' * (starts > 1)}, and whether "
+        f"least squares is stationary, the best of {starts} start{'s' * (starts > 1)}, and whether "
         "another matrix of this rank does better is not known"
     ),
     "restless": lambda starts: (

@@ -96,6 +96,13 @@ DISTRIBUTIVE = rf"(?:{BEFORE}){GAP}an?{GAP}{EACH}\b(?![ ]{{2}})"
 
 BANNED = re.compile(rf"{PHRASES} | {DISTRIBUTIVE}", re.VERBOSE | re.IGNORECASE)
 
+INVENTED = re.compile(
+    r"\b(?:roads? | wish(?:e[sd]|ing)? | grains? | crews? | stillness | throws? | seldom | hears"
+    r"| anybody | lean(?:s|ed|ing)?\s+on )\b",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Words that this project once used in senses of its own; tests and benchmarks are not read."""
+
 
 def prose_of(name, text):
     """Yield line numbers and pieces of prose; neighboring comments are one piece."""
@@ -116,12 +123,14 @@ def prose_of(name, text):
 
 def banned_in(name, text):
     """Return what is not plain English in a file, each with its line."""
-    if not BANNED.search(re.sub(r"\n\s*# ?", "\n", text)):  # tokenizing takes its time
-        return []
+    read = [BANNED] if name.startswith(("tests", "benchmarks")) else [BANNED, INVENTED]
+    whole = re.sub(r"\n\s*# ?", "\n", text)
+    read = [each for each in read if each.search(whole)]  # tokenizing takes its time
     return [
         f"{name}:{line + piece.count(chr(10), 0, found.start())}: {found[0]}"
-        for line, piece in prose_of(name, text)
-        for found in BANNED.finditer(piece)
+        for line, piece in (prose_of(name, text) if read else ())
+        for each in read
+        for found in each.finditer(piece)
     ]
 
 
@@ -146,7 +155,8 @@ def test_prose_has_no_banned_phrase(pattern):
         ("# one a row", ["a.py:1: one a row"]),
         ("# a task a share", ["a.py:1: a task a share"]),
         ("# O(n) a step, 16 bytes a\n# row", ["a.py:1: O(n) a step", "a.py:1: bytes a\nrow"]),
-        ("nobody = beside = 1", []),
+        ("nobody = beside = road = 1", []),
+        ("# the road leans\n# on it", ["a.py:1: road", "a.py:1: leans\non"]),
         ("# `beside`, one per row, times a reading of it, and in a row, a number is 0", []),
     ],
 )

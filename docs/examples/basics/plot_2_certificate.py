@@ -2,7 +2,7 @@
 Reading a certificate
 =====================
 
-Every answer comes with a claim that anybody can check who has the data: a colleague, a referee,
+Every answer comes with a claim that anyone who has the data can check: a colleague, a referee,
 you in ten years. This page goes through the three kinds of claims, what each of them says, and,
 as important, what it does not say.
 """

@@ -66,7 +66,7 @@ with get_task_stream(client) as stream:
 print(result.message)
 
 # %%
-# The certificate is checked by the workers, or by anybody who has the files, here the folder of
+# The certificate is checked by the workers, or by anyone who has the files, here the folder of
 # them. The answer is that of one process; some of its steps are in single precision there.
 
 data = quadsense.Measurements.open(folder.name, rtol=0.01)

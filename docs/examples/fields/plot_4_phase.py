@@ -67,7 +67,7 @@ image = result.matrix.factor[:, 0].reshape(x.shape)
 print(f"error {error(image):.4f} in {seconds:.1f} s")
 
 # %%
-# Anybody with the masks and the intensities can check the claim: that every pixel of the detector
+# Anyone with the masks and the intensities can check the claim: that every pixel of the detector
 # is explained, rounding of the transforms included.
 
 print("verified:", result.verify(masked_fft(masks, x.shape), b))

@@ -231,7 +231,7 @@ def _say(client: Any, quiet: bool) -> None:
 def dask_setup(worker: object) -> None:
     """Ignore Ctrl-C in a worker, which Dask starts with this module as a preload.
 
-    A terminal sends it to all processes. The command hears it, and lets its workers finish what
+    A terminal sends it to all processes. The command catches it, and lets its workers finish what
     the answer needs.
     """
     if threading.current_thread() is threading.main_thread():

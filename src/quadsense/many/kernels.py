@@ -484,7 +484,7 @@ def judge(
     errors : (k,) array
         Weighted sum of squares of bounds on the errors of residuals.
     support : (k, 3) array
-        Of ``y = W z``: the largest y.v over v in the intervals, infinite where y leans on an end
+        Of ``y = W z``: the largest y.v over v in the intervals, infinite where y belongs to an end
         that does not exist; the sum of the moduli of its terms; ``sum |y_i| unit_i``.
     lift : (k, 2) array
         The same sums for y = 1/|u_i|^2, of moduli, infinite where an upper end does not exist.

@@ -321,7 +321,7 @@ LARGEST_RANK_PROBLEM = 4000
 """Measurements or unknowns, whichever are fewer, up to which `Measurements.facts` has the rank."""
 
 QUICK_RANK_FLOPS = 2e6
-"""Work below which the rank is found without anybody asking for it: a tenth of a millisecond."""
+"""Work below which the rank is found without being asked for: a tenth of a millisecond."""
 
 
 @dataclass(frozen=True)

@@ -179,8 +179,8 @@ def _pull(question: Question, A: Array) -> Array:
 def _freedom(question: Question, y: Vector) -> Vector:
     """How far each entry may go, relatively: the less it costs, the further.
 
-    A square by its weight; what leans on an end in proportion to itself, so that it does not lean
-    on one that is not there, and a little by its price; an equality wherever it is needed.
+    A square by its weight; what belongs to an end in proportion to itself, so that it does not move
+    to one that is not there, and a little by its price; an equality wherever it is needed.
     """
     sizes = np.abs(y)
     typical = float(np.mean(sizes)) or 1.0

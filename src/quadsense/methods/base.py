@@ -77,7 +77,7 @@ class Problem:
     question : Question or None
         Which A is wanted of those that fit, on the unit rows; None where any will do.
     options : Options
-        The user's wishes: those of the method that runs.
+        The user's options: those of the method that runs.
     seed : int
         All randomness follows from it.
     followed : bool

@@ -400,7 +400,7 @@ def _add_squares(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[n
         y, b, weights, lo, hi = y[rows], b[rows], weights[rows], lo[rows], hi[rows]
     double = 2.0 * weights
     s = np.minimum(np.maximum(y, double * (lo - b)), double * (hi - b))
-    if (s == y).all():  # nothing leans on an end
+    if (s == y).all():  # no interval is active
         total.add_products(y, b)
         total.add((np.abs(y) / (2.0 * np.sqrt(weights))) ** 2)
         return

@@ -275,7 +275,7 @@ def check_proof(
     ends : Intervals
         Of the same rows, exactly.
     y : ndarray, shape (m,)
-        The proof; its sign matters: ``y_i > 0`` leans on the lower end.
+        The proof; its sign matters: ``y_i > 0`` belongs to the lower end.
     max_norm : float, optional
         Used only where F is not proved injective; see `norm_limit`.
     conditional : bool, default=False

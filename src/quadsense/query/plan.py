@@ -125,7 +125,7 @@ def shape_of(
     start: Any = None,
     tf32: bool = False,
 ) -> Shape:
-    """Shape of measurements and wishes.
+    """Shape of measurements and request.
 
     Parameters
     ----------

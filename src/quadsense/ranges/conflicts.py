@@ -1,6 +1,6 @@
 """A small set of rows and constraints that contradict each other by themselves.
 
-A dual vector that rules every matrix out leans on some rows only. On these the smallest worst ratio
+A dual vector that rules every matrix out uses some rows only. On these the smallest worst ratio
 is sought again, with weights that favour few rows; then each row is left out in turn: either the
 others still contradict each other, with a dual vector of their own, or a matrix meets them all, so
 that the row is needed. Every such statement is proved from the data.
@@ -86,7 +86,7 @@ def conflict(data: Measurements, psd: bool, dual: Vector) -> Conflict | None:
     Returns
     -------
     Conflict or None
-        With its own proof; None where none was proved of fewer rows than `dual` leans on. It is
+        With its own proof; None where none was proved of fewer rows than `dual` uses. It is
         called irreducible only where each of its members was proved to be needed. A time limit ends
         the search, not what was proved until then.
     """
@@ -194,7 +194,7 @@ class _ConflictSearch:
         return self.best.members.size > SMALL and self.affordable(size, times)
 
     def begin(self, dual: Vector) -> _Set | None:
-        """Seek a proof on the rows that a dual vector of the user's rows leans on most."""
+        """Seek a proof on the rows that a dual vector of the user's rows weighs most."""
         norms = to_numpy(self.data.unit_rows.norms)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             share = np.abs(dual) * norms * norms * self.ends.unit
@@ -211,7 +211,7 @@ class _ConflictSearch:
         return None
 
     def from_all(self, weights: Vector) -> _Set | None:
-        """Seek a proof that leans on few of all rows, by weights that follow its last shares."""
+        """Seek a proof that uses few of all rows, by weights that follow its last shares."""
         found, first = None, weights
         for _ in range(ROUNDS):
             after = self.refuted(self.asks, weights)[0]

@@ -411,7 +411,7 @@ def _fit(result: Result) -> list[str]:
     if fit is None:
         return []
     if not fit.closed:
-        return ["A is a least-squares fit of the rank that was asked for: it is at rest."]
+        return ["A is a least-squares fit of the rank that was asked for: it is stationary."]
     which = kind_of_matrix(result.verdict)
     return [
         "A is the least-squares fit without the tolerances. Its sum of squares, with the pull if "

@@ -525,7 +525,7 @@ class Certificate:
         if not np.isfinite(levels).all():
             raise ValueError("noise is too large for the norms of the rows: rescale U and b")
         rows = data.unit_rows.on_numpy().only(live)
-        from quadsense.proofs.spectral import spectral_certificate  # seldom asked for
+        from quadsense.proofs.spectral import spectral_certificate  # rarely needed
 
         return spectral_certificate(
             rows.raw.rows(),

@@ -203,7 +203,7 @@ class Result(Lazy):
     def dual(self) -> Vector | None:
         """Dual values of the readings by the preference, in the user's units.
 
-        The y of the certified bound (docs/theory.md): where a reading leans on an end of its
+        The y of the certified bound (docs/theory.md): where a reading is at an end of its
         interval, how much the objective falls for every unit that the end moves out, positive at
         an upper end and negative at a lower one. Least squares adds ``2 w_i (v_i - b_i)``; of
         "nearest" it belongs to the squared distance, of "center" the sum of logarithms rises.

@@ -185,8 +185,8 @@ class _Run:
         """By which a record is known to be of this run."""
         problem, ends, asked = self.problem, self.problem.given_ends, self.problem.question
         sides = None if ends is None else ends.sides
-        wish = None if asked is None else (asked.rows, asked.lo, asked.hi, asked.weights)
-        what = mark((problem.b, problem.delta, problem.seed, sides, wish))
+        problem_asked = None if asked is None else (asked.rows, asked.lo, asked.hi, asked.weights)
+        what = mark((problem.b, problem.delta, problem.seed, sides, problem_asked))
         return f"{self.method.name} {what}"
 
     def _placed(self, values: Any) -> Array:
@@ -248,7 +248,7 @@ class _Run:
         self.near = not self.met and is_met(found, self.ends.opened())
         if not self.near:
             return found
-        from quadsense.methods.equalities import nearest_exact  # seldom needed
+        from quadsense.methods.equalities import nearest_exact  # rarely needed
 
         other = nearest_exact(self.problem.rows, self.ends, matrix)
         if other is not None:

@@ -323,7 +323,7 @@ def stated(
     psd : bool
         Over positive semidefinite matrices.
     local : bool
-        A is of a rank: at rest, with nothing proved.
+        A is of a rank: stationary, with nothing proved.
     delta : ndarray of shape (m,), optional
         Tolerances, all of them met.
     dual : ndarray of shape (m,), optional

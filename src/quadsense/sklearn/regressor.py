@@ -65,7 +65,7 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     rank : int, (int, int) or "auto", optional
         A is to be positive semidefinite of at most this rank, with (p, q) of at most p positive
         and q negative eigenvalues; "auto" lets the rank grow until `delta` is met. What is found
-        is at rest, not proved to be the best.
+        is stationary, not proved to be the best.
     fit_linear, fit_intercept : bool, default=True
         Whether there is a w, and a c.
     prefer : {"auto", "least_squares", "nearest", "center", "min_trace", "minimax", "any"}

@@ -140,7 +140,7 @@ def smallest_miss(request: Request) -> Smallest | None:
         for factor in starts:
             start = None if factor is None else factor * size * eye
             solution = solve_question(data.unit_rows, question, start=start, gap=QUESTION_GAP)
-            # In questions y > 0 leans on the upper end, as in proofs about the cone, but not else.
+            # In questions, as in proofs about the cone, y > 0 belongs to the upper end.
             dual = user_dual(data, solution.y if psd else -solution.y)
             proof = check_infeasible(data, dual, psd)
             if proof.proved and (best is None or proof.lower_bound > best.proof.lower_bound):
@@ -177,7 +177,7 @@ def least_squares_fit(request: Request) -> LeastSquaresFit | None:
     has a matrix of its own, the one with the smallest worst miss, which is rarely the estimate that
     is wanted: it spreads one wrong reading over all the others.
 
-    One of a given rank is at rest, which is all that can be said of it. Where the rank may grow, it
+    One of a given rank is stationary; nothing more is known of it. Where the rank may grow, it
     is the fit of any rank. With more than `MAX_WIDE` columns, and fewer rows than columns, there is
     none either: its bound takes arrays of n by n, which the proof does without.
     """

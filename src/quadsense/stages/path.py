@@ -199,7 +199,7 @@ def answer_question(request: Request) -> Answer:
 
 
 def _preferred(request: Request, preference: Preference, methods: tuple[str, ...]) -> Answer:
-    """Run the methods on the question, first without what seldom binds.
+    """Run the methods on the question, first without what rarely is active.
 
     That is the band of a row of weight 0, which is not in the sum, and an end far beyond all that
     is forced on A. An A that is within them all the same is the preferred one. Where it is not, the
@@ -306,7 +306,7 @@ def _refuted(request: Request, answer: Answer) -> Answer | None:
     if not preference.refutes or outcome.status is not Status.OPTIMAL or outcome.dual is None:
         return None
     assert prove is not None
-    # In questions y > 0 leans on the upper end, as in proofs about the cone, but not in others.
+    # In questions y > 0 belongs to the upper end, as in proofs about the cone, but not in others.
     dual = outcome.dual if request.positive else -outcome.dual
     watch = request.limits.watch
     try:

@@ -1,7 +1,7 @@
 """Meeting all but a few measurements: which to set aside, or a proof that no choice helps.
 
 Any matrix that misses at most as many measurements as may be set aside is an answer. Where none
-turns up, proofs decide: a dual vector that rules every matrix out leans on some rows only, its
+turns up, proofs decide: a dual vector that rules every matrix out uses some rows only, its
 support, and one of these must be set aside. A set that hits all supports is the next to try; once
 the smallest such set is too large, no choice helps (the implicit hitting set). Otherwise nothing
 is known, and that is what is said, with the limit that kept runs from an answer if one did.
@@ -248,7 +248,7 @@ def _reduced(search: _ViolationSearch) -> bool:
     """Look for smaller sets that suffice; True: none does, which the proofs show.
 
     First each row is put back in turn, the one missed least first: either the others fit, or there
-    is a proof that leans on that row.
+    is a proof that uses that row.
     """
     try:
         while not search.watch.over:

@@ -190,7 +190,7 @@ def _step(program: NearestProgram, state: ActiveSetState) -> ActiveSetState:
     for _ in range(MAX_SOLVES):
         missing = np.where(held, np.where(lower, lo, hi) - values, 0.0)
         d = _solved(program, 1.0 * held, missing)
-        # A row that would lean on an end that is not there cannot be held.
+        # A row that would be at an end that is not there cannot be held.
         drops = (x == 0.0) & ~np.isfinite(np.where(d > 0.0, lo, np.where(d < 0.0, hi, 0.0)))
         if not bool(np.any(drops)):
             break

@@ -150,7 +150,7 @@ class KernelProgram:
     def relaxed(self) -> KernelProgram | None:
         """The same without the ends of rows that have squares; None where they stay.
 
-        With logarithms, which keep A from following readings to their ends, they seldom matter, and
+        With logarithms, which keep A from following readings to their ends, they rarely matter, and
         without them a few steps lead to the optimum.
         """
         curved = self.curve > 0.0

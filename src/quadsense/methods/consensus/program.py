@@ -121,7 +121,7 @@ class SquaresWithin:
         return float(np.max(beyond / np.where(beyond > 0.0, self.unit, 1.0), initial=0.0))
 
     def permitted(self, y: Vector) -> Vector:
-        """0 where there is neither a weight nor the end that it leans on."""
+        """0 where there is neither a weight nor the end that it belongs to."""
         end = np.where(y > 0.0, self.hi, self.lo)
         return np.where((self.w > 0.0) | np.isfinite(end), y, 0.0)
 

@@ -154,7 +154,7 @@ def normal_equations(
     index = None if everything or kept else np.flatnonzero(point.excess)
     J = jacobian(problem, point, index, single)
     if kept:
-        # Rows that are well where they are resist as the damping says: else a step throws them out.
+        # Rows that are met get the weight of the damping: otherwise a step would break them.
         J = _rows_times(np.sqrt(np.where(point.excess != 0.0, 1.0, min(damping, 1.0))), J)
     H = J.T @ J
     count = H.shape[0] // len(Y)

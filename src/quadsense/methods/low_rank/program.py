@@ -139,7 +139,7 @@ def takes_normal_equations(F: Sensing, rank: int) -> bool:
     """Whether Gauss-Newton steps are the quicker way, or the only sure one."""
     m, size = max(F.m, F.raw.m), unknowns(F, rank)
     if F.raw.is_sparse and size <= MAX_SPARSE_UNKNOWNS:
-        # Sparse rows are seldom isotropic, which quasi-Newton steps rely on.
+        # Sparse rows are rarely isotropic, which quasi-Newton steps rely on.
         return m * _row_length(F) ** 2 * rank**2 <= MAX_SPARSE_FLOPS
     quick = m * size * size <= MAX_DENSE_FLOPS or not rows_are_ample(F, rank)
     return size <= MAX_DENSE_UNKNOWNS and m * size <= MAX_DENSE_ENTRIES and quick

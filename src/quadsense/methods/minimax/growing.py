@@ -1,6 +1,6 @@
 """The smallest worst-case error over far more rows than unknowns, or rows that are slow to read.
 
-At the optimum about as many rows lean on their ends as there are unknowns, and the others do not
+At the optimum about as many rows are active as there are unknowns, and the others do not
 matter. So the linear program is solved on some rows in memory (`iteration`), all rows are read once
 to see what that fit misses, the rows that it misses most join, and so on:
 

@@ -345,7 +345,7 @@ class Minimax(MinimaxTraits, Stepped):
             return Claim("undecided", reason, state.dual, state.lower)
 
     def _balanced(self, stages: Stages, state: MinimaxState) -> Vector:
-        """The dual vector with ``F*(y) = 0`` to rounding, where that is to be had."""
+        """The dual vector with ``F*(y) = 0`` to rounding, where one is found."""
         if stages.balanced is not None and stages.balanced[0] is state.dual:
             return stages.balanced[1]
         problem, rows = stages.given, stages.given.rows.on_numpy()
