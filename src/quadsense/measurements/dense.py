@@ -230,7 +230,8 @@ class Dense(Stored):
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2`` for every j."""
         total: Array = 0.0
-        for part in self.slices():
+        # Blocks that stay in cache: their squares take no fresh memory.
+        for part in self._cached(1) if self._numpy else self.slices():
             rows = self.block(part.start, part.stop)
             squares = self.xp.abs(rows) ** 2 if self.is_complex else rows * rows
             total = total + y[part] @ squares
