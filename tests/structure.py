@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "quadsense"
@@ -98,13 +99,20 @@ def single_importer(all_modules: list[Module]) -> dict[str, str]:
 def type_tests(module: Module) -> Iterator[int]:
     """Yield the lines that ask whether something is one of `KINDS`, outside their folders."""
     for node in ast.walk(module.tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-            continue
-        if node.func.id not in ("isinstance", "issubclass"):
-            continue
-        asked = {each.id for each in ast.walk(node.args[-1]) if isinstance(each, ast.Name)}
+        about: list[ast.expr] = []
+        if isinstance(node, ast.Compare):  # type(x) is Mixed
+            about = node.comparators if _calls(node.left, "type") else []
+        elif _calls(node, "isinstance", "issubclass"):
+            about = node.args[-1:]
+        names = (each for part in about for each in ast.walk(part))
+        asked = {each.id for each in names if isinstance(each, ast.Name)}
         if any(module.folder != KINDS[name] for name in asked & KINDS.keys()):
             yield node.lineno
+
+
+def _calls(node: ast.AST, *names: str) -> TypeGuard[ast.Call]:
+    """Return whether it is a call of one of these functions."""
+    return isinstance(node, ast.Call) and getattr(node.func, "id", None) in names
 
 
 def literals(module: Module) -> int:

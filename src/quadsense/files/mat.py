@@ -149,7 +149,7 @@ PIECE_BYTES = 2**20  # bytes unpacked at a time
 ENDS_EARLY = "it ends in the middle of an array"
 
 
-class _Stream:
+class _PackedBytes:
     """Bytes of a file, or of what is packed in it, in order."""
 
     def __init__(self, file: Any, packed: int | None = None) -> None:
@@ -188,10 +188,10 @@ class _Stream:
         return found
 
 
-class _Matrix:
+class _PackedArray:
     """The pieces of one array, in order."""
 
-    def __init__(self, stream: _Stream, size: int, order: str) -> None:
+    def __init__(self, stream: _PackedBytes, size: int, order: str) -> None:
         self.stream, self.left, self.order = stream, size, order
 
     def tag(self) -> tuple[int, int, bytes]:
@@ -248,19 +248,19 @@ def _scan(path: Path, wanted: list[str] | None = None) -> Iterator[tuple[Entry, 
             kind, count = struct.unpack(f"{order}II", file.read(8))
             if at + 8 + count > size:
                 raise ValueError(ENDS_EARLY)
-            stream = _Stream(file, count if kind == COMPRESSED else None)
+            stream = _PackedBytes(file, count if kind == COMPRESSED else None)
             if kind == COMPRESSED:
                 kind, inside = struct.unpack(f"{order}II", stream.read(8))
             else:
                 inside = count
             if kind != MATRIX:
                 raise ValueError(f"a variable in it is of a type that does not exist ({kind})")
-            yield from _variable(_Matrix(stream, inside, order), wanted, None, 0)
+            yield from _variable(_PackedArray(stream, inside, order), wanted, None, 0)
             file.seek(at + 8 + count)
 
 
 def _variable(
-    matrix: _Matrix, wanted: list[str] | None, name: str | None, depth: int
+    matrix: _PackedArray, wanted: list[str] | None, name: str | None, depth: int
 ) -> Iterator[tuple[Entry, Any]]:
     """One array and what is known of it; the stream is after it then."""
     if matrix.left == 0:  # how an empty field is written
@@ -299,7 +299,7 @@ def _variable(
 
 
 def _fields(
-    matrix: _Matrix, wanted: list[str] | None, name: str, depth: int
+    matrix: _PackedArray, wanted: list[str] | None, name: str, depth: int
 ) -> Iterator[tuple[Entry, Any]]:
     """The fields of a single struct."""
     length = int(matrix.piece()[0])
@@ -312,12 +312,12 @@ def _fields(
         if kind != MATRIX:
             raise ValueError(f"a field in it is of a type that does not exist ({kind})")
         matrix.left -= count
-        inner = _Matrix(matrix.stream, count, matrix.order)
+        inner = _PackedArray(matrix.stream, count, matrix.order)
         yield from _variable(inner, wanted, f"{name}/{field}", depth + 1)
     matrix.rest()
 
 
-def _numbers(matrix: _Matrix, dtype: np.dtype[Any], is_complex: bool, count: int) -> Any:
+def _numbers(matrix: _PackedArray, dtype: np.dtype[Any], is_complex: bool, count: int) -> Any:
     """The numbers of an array, real and imaginary parts together."""
     parts = [matrix.piece() for _ in range(2 if is_complex else 1)]
     if any(part.size < count for part in parts):
@@ -330,13 +330,17 @@ def _numbers(matrix: _Matrix, dtype: np.dtype[Any], is_complex: bool, count: int
     return found
 
 
-def _dense(matrix: _Matrix, shape: tuple[int, ...], dtype: np.dtype[Any], is_complex: bool) -> Any:
+def _dense(
+    matrix: _PackedArray, shape: tuple[int, ...], dtype: np.dtype[Any], is_complex: bool
+) -> Any:
     count = math.prod(shape)
     values = _numbers(matrix, dtype, is_complex, count)
     return np.ascontiguousarray(values.reshape(shape, order="F"))
 
 
-def _sparse(matrix: _Matrix, shape: tuple[int, ...], dtype: np.dtype[Any], is_complex: bool) -> Any:
+def _sparse(
+    matrix: _PackedArray, shape: tuple[int, ...], dtype: np.dtype[Any], is_complex: bool
+) -> Any:
     rows, starts = matrix.piece(), matrix.piece()
     if len(shape) != 2 or starts.size != shape[1] + 1 or not 0 <= starts[-1] <= rows.size:
         raise ValueError("a sparse array in it is not put together as it must be")
