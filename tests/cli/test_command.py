@@ -467,7 +467,7 @@ def test_help_of_every_command_has_examples():
 
 
 def test_time_left_of_an_even_fall_is_exact():
-    from quadsense.core.progress import seconds_left
+    from quadsense.run.recorder import seconds_left
 
     seconds = np.linspace(0.0, 10.0, 101)
     ratios = np.exp(20.0 - seconds)  # reaches 1 after 20 seconds
@@ -488,7 +488,7 @@ def test_time_left_of_an_even_fall_is_exact():
     ],
 )
 def test_time_left_is_not_said_where_it_is_not_known(ratios):
-    from quadsense.core.progress import seconds_left
+    from quadsense.run.recorder import seconds_left
 
     assert seconds_left(np.arange(len(ratios), dtype=float), ratios) is None
 

@@ -28,9 +28,9 @@ from quadsense.core.cholesky import (
     symmetric,
     symmetric_product,
 )
-from quadsense.core.progress import looked
 from quadsense.device import DeviceArray
 from quadsense.device.algebra import adjoint_upper, column_blocks, mirrored
+from quadsense.methods.steps import looked
 from quadsense.proofs.definite import cholesky, factorisation_error, first_shift
 
 

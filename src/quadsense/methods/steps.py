@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -114,3 +115,33 @@ def nothing(problem: Problem) -> SensedMatrix:
     """A = 0 as a positive semidefinite matrix."""
     dtype = np.complex128 if problem.rows.is_complex else np.float64
     return SensedMatrix.from_factor(own(problem, np.zeros((problem.rows.n, 1), dtype)))
+
+
+# --- when nothing moves any more: the one rule of the loop and of inner methods ------------------
+
+
+class Progress(NamedTuple):
+    """What was reached when there was progress last, and how often there was none since."""
+
+    marks: tuple[float, ...]
+    idle: int
+
+
+def looked(marks: Sequence[float], idle: int, now: Sequence[float], share: float) -> Progress:
+    """Look once more: it is progress where some number is below `share` of its mark.
+
+    Parameters
+    ----------
+    marks : sequence of float
+        What was reached when there was progress last; all of them should fall.
+    idle : int
+        Looks since then.
+    now : sequence of float
+        What is reached now, in the same order.
+    share : float
+        Just below 1 where slow progress counts, far below where it does not.
+    """
+    for here, mark in zip(now, marks, strict=True):
+        if here < share * mark:
+            return Progress(tuple(now), 0)
+    return Progress(tuple(marks), idle + 1)

@@ -14,9 +14,9 @@ import numpy as np
 from quadsense.arrays import Array, Vector, like, placed, to_numpy
 from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.progress import looked
 from quadsense.core.records import cached_property, record
 from quadsense.methods import COLD, Method, Problem, Warm
+from quadsense.methods.steps import looked
 from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.run.fingerprint import mark
 from quadsense.run.journal import Journal, Record

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from quadsense.core.progress import seconds_left
 from quadsense.core.records import cached_property
 from quadsense.device import on_device, waits
 from quadsense.methods import Method, Problem, State
 from quadsense.system.watch import Watch
 from quadsense.vocabulary import History
+
+FEWEST = 6
+"""Looks before anything is said of the time that is left."""
+
+AGREEMENT = 2.0
+"""Factor within which two estimates must be for one to be given."""
 
 
 class Recorder:
@@ -135,3 +141,33 @@ def to_history(rows: list[tuple[float, ...]]) -> History:
     """Return the history of these entries, each with the numbers of `History` in their order."""
     columns = np.array(rows, dtype=np.float64).reshape(-1, 8).T
     return History(columns[0].astype(np.int64), *columns[1:])
+
+
+def seconds_left(seconds: Sequence[float], ratios: Sequence[float]) -> float | None:
+    """Seconds until the worst ratio is 1, where it falls evenly enough to say so.
+
+    Parameters
+    ----------
+    seconds : sequence of float
+        When each look was, from the beginning of the run.
+    ratios : sequence of float
+        The worst ratio to the tolerance at each look.
+
+    Returns
+    -------
+    float or None
+        None where nothing can be said: after few looks, where the ratio does not fall, or where
+        its logarithm fell in the last quarter of the time at another rate than in the last half.
+    """
+    now, ratio = seconds[-1], ratios[-1]
+    if len(seconds) < FEWEST or not (1.0 < ratio < math.inf and now > seconds[0]):
+        return None
+    found = []
+    for share in (0.5, 0.25):
+        since = now - share * (now - seconds[0])
+        at = next(i for i, second in enumerate(seconds) if second >= since)
+        before, span = ratios[at], now - seconds[at]
+        if not (span > 0.0 and ratio < before < math.inf):
+            return None
+        found.append(math.log(ratio) * span / math.log(before / ratio))
+    return max(found) if max(found) <= AGREEMENT * min(found) else None

@@ -18,7 +18,6 @@ import numpy as np
 
 from quadsense.core.intervals import UNIT
 from quadsense.core.packed import Array, Vector
-from quadsense.core.progress import looked
 from quadsense.device import numbers, waits
 from quadsense.methods.minimax.coordinates import (
     MIN_GRADIENT_ORDER,
@@ -39,6 +38,7 @@ from quadsense.methods.minimax.newton import (
     stronger,
 )
 from quadsense.methods.minimax.program import MinimaxProgram, excess, residual
+from quadsense.methods.steps import looked
 from quadsense.proofs.symmetric import allowed, lower_bound
 
 BACKOFF = 0.99
