@@ -1,5 +1,7 @@
 """Planted outliers, over the cone too: as many as were planted are enough."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,24 @@ def test_no_more_are_set_aside_than_were_planted(seed):
     U, b, delta, psd, k = planted(seed)
     result = quadsense.solve(U, b, delta=delta, psd=psd, allow_violations=5)
     assert result.met and result.set_aside.size == k < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("allowed", [2, 4])
+@pytest.mark.parametrize("asked", [{"psd": True}, {"rank": 2}])
+def test_two_wrong_distances_of_210_are_found(asked, allowed):
+    """A table of distances in whole meters between 21 points of the plane."""
+    rng = np.random.default_rng(5)
+    points, pairs = rng.uniform(0, 1000, (21, 2)), list(itertools.combinations(range(21), 2))
+    r = np.array([np.linalg.norm(points[i] - points[j]) for i, j in pairs]).round()
+    wrong = rng.choice(210, 2, replace=False)
+    r[wrong] += rng.choice([-1, 1], 2) * rng.uniform(0.1, 0.4, 2) * r[wrong]
+    bounds = quadsense.bounds_from_ranges(r, 0.5)
+    result = quadsense.solve(
+        quadsense.probes.differences(pairs, 21), r**2, bounds=bounds, allow_violations=allowed,
+        time_limit=60.0, rng=0, **asked,
+    )  # fmt: skip
+    assert result.met and result.set_aside.tolist() == sorted(wrong.tolist())
 
 
 @pytest.mark.deep

@@ -183,15 +183,19 @@ class _ViolationSearch:
         return answer
 
     def misses_by(self, weights: Vector) -> Vector:
-        """Return by how many tolerances the fit of the least weighted sum of misses misses each."""
+        """Return by how many tolerances the fit of the least weighted sum of misses misses each.
+
+        The fit is of any rank; it is an answer only where any rank was asked for.
+        """
         request = self.request
         preference = Preference("slack_sum", psd=request.positive, weights=weights)
-        asking = changed(request, problem=asking_for(request, preference))
-        answer = run_method(asking, "conic")
+        problem = changed(asking_for(request, preference), rank=None)
+        answer = run_method(changed(request, problem=problem), "conic")
         self._note(answer)
-        missed = self._missed(answer)
-        if missed.size < self.best.missed.size:
-            self.best = _Best(answer, missed)
+        if not self.low:
+            missed = self._missed(answer)
+            if missed.size < self.best.missed.size:
+                self.best = _Best(answer, missed)
         ends = request.data.unit_ends
         return np.asarray(np.abs(ends.crossing(to_numpy(answer.outcome.found.z))) / ends.unit)
 
@@ -328,7 +332,8 @@ def _slack_sets(search: _ViolationSearch) -> Iterator[Indices]:
     request = search.request
     data, count = request.data, request.data.measured
     few = math.comb(count, search.allowed) <= MAX_CHOICES_EXHAUSTED  # which proofs settle sooner
-    if few or request.shape.m > MAX_SLACK_ROWS or "conic" in request.refused or search.low:
+    signs = request.problem.signs is not None  # which a fit of any rank says little of
+    if few or request.shape.m > MAX_SLACK_ROWS or "conic" in request.refused or signs:
         return
     units = to_numpy(data.tolerance)[:count]
     rng = np.random.default_rng(1)
