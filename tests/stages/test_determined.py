@@ -210,3 +210,13 @@ def test_what_is_read_after_a_time_limit_takes_no_longer_than_the_limit_lets_it(
     assert not limited.facts.determined.exact and "not computed" in limited.message
     patient = quadsense.solve(U, b, delta=5.0, time_limit=100.0, max_iter=1)
     assert patient.facts.determined.exact and patient.unseen == 40
+
+
+def test_what_is_found_out_after_a_solve_keeps_to_its_memory_limit(rng):
+    U = rng.standard_normal((2000, 40))
+    b = np.sum(U**2, axis=1)
+    asked = {"delta": 0.1, "prefer": "any"}
+    assert quadsense.solve(U, b, **asked).facts.determined.exact
+    limited = quadsense.solve(U, b, memory_limit="8 MB", **asked)  # the matrices take 10.8 MB
+    assert limited.met and not limited.facts.determined.exact
+    assert limited.unique is True  # asked for by name it is computed

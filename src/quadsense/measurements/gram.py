@@ -277,7 +277,7 @@ def _some_rows_see_all(rows: Sensing, live: npt.NDArray[np.int64]) -> bool:
     else:
         index = rows.xp.asarray(chosen, device=device(rows.norms))
         K = products.gram(np.ascontiguousarray(to_numpy(rows.take_unit(index))))
-    R, info = dpotrf(K, lower=0, clean=0)
+    R, info = dpotrf(K, lower=0, clean=0, overwrite_a=1)
     return bool(info == 0 and np.diagonal(R).min() > MIN_PIVOT)
 
 

@@ -40,6 +40,7 @@ from quadsense.result.values import (
 from quadsense.run.recorder import to_history
 from quadsense.stages.determined import seen
 from quadsense.stages.runs import Answer, Request
+from quadsense.system.memory import memory_limit
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import FLOPS, Stop
 from quadsense.vocabulary import Reason, Status, because, to_reason
@@ -56,6 +57,9 @@ MAX_SUSPECTS = 10
 RANK_FLOPS = FLOPS
 """Predicted work up to which it is found out whether the readings determine A, unless the solve was
 predicted to take longer: about a second of one core."""
+
+RANK_BYTES = 16.0
+"""Bytes that it takes per pair of rows, or of unknowns where these are fewer: two matrices."""
 
 MIN_RANK_SECONDS, RANK_SHARE = 0.25, 0.1
 """Predicted seconds that it may take after a solve with a time limit: the larger of this and of
@@ -223,11 +227,14 @@ def _facts(
 def _rank_flops(request: Request, status: Status, at_hand: bool) -> float:
     """Return how much work may be spent on whether the readings determine A.
 
-    It depends on shapes, on whether the rows are at hand, and on the time limit: this work is done
-    when the facts of a result are read, which no limit stops.
+    It depends on shapes, on whether the rows are at hand, and on the limits of time and memory:
+    this work is done when the facts of a result are read, which no limit stops.
     """
     if status is Status.INFEASIBLE:  # where nothing is said of A
         return QUICK_RANK_FLOPS
+    rows = request.data.unit_rows
+    if RANK_BYTES * min(rows.m, rows.unknowns) ** 2 > memory_limit():
+        return 0.0
     most, limit = max(request.plan.flops, RANK_FLOPS if at_hand else 0.0), request.limits.time_limit
     return most if limit is None else min(most, max(MIN_RANK_SECONDS, RANK_SHARE * limit) * FLOPS)
 
