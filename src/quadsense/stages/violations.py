@@ -61,8 +61,11 @@ MAX_ORDER_PROVED_FIRST = 100
 """Largest order at which a fit of low rank is looked for only where none of any rank is ruled out:
 the proof is the quicker of the two, and a descent that finds nothing takes longest."""
 
-MAX_RESTARTS = 12
+MAX_ROBUST_RESTARTS = 100
 """Robust fits from random weights: they find what the one from even weights misses."""
+
+MAX_SLACK_RESTARTS = 12
+"""Fits of the least sum of misses from random weights, which take longer."""
 
 REWEIGHTINGS = 4
 """Fits of the least sum of misses from each choice of weights; the rows missed settle in three."""
@@ -337,7 +340,7 @@ def _slack_sets(search: _ViolationSearch) -> Iterator[Indices]:
         return
     units = to_numpy(data.tolerance)[:count]
     rng = np.random.default_rng(1)
-    for restart in range(1 + MAX_RESTARTS):
+    for restart in range(1 + MAX_SLACK_RESTARTS):
         weights = 1.0 / units
         if restart:
             weights = weights * rng.exponential(size=count)
@@ -358,7 +361,7 @@ def _robust_sets(search: _ViolationSearch) -> Iterator[Indices]:
     sharper = _robust(search, program, again, 2.0)
     yield from _suspects(search, program, (sharper, convex))
     rng = np.random.default_rng(0)
-    for _ in range(MAX_RESTARTS):
+    for _ in range(MAX_ROBUST_RESTARTS):
         if search.over:
             return
         begun = outliers.start(program, rng.exponential(size=program.b.size))
