@@ -30,15 +30,14 @@ n, shards, rows = 24, 12, 500
 X = rng.standard_normal((n, n)) / np.sqrt(n)
 A_true = X @ X.T
 folder = tempfile.TemporaryDirectory()
-paths = [Path(folder.name, f"U-{k:03}.npy") for k in range(shards)]
+paths = [Path(folder.name, f"part-{k:03}.npz") for k in range(shards)]
 readings = []
 for path in paths:
     U = rng.standard_normal((rows, n))
-    np.save(path, U)
     exact = np.einsum("ij,jk,ik->i", U, A_true, U)
     readings.append(exact * (1.0 + 0.002 * rng.standard_normal(rows)))
+    np.savez(path, U=U, b=readings[-1])
 b = np.concatenate(readings)
-np.save(Path(folder.name, "b-000.npy"), b)
 
 # %%
 # A cluster, and a client of it. On yours it is ``Client("tcp://10.0.0.1:8786")``, or what
@@ -56,10 +55,10 @@ client = Client(cluster)
 
 # %%
 # U is a ``dask.array``, one chunk per file: whatever reads *your* files stands in the place of
-# ``np.load``. Files of any of :doc:`our formats </files>` need no such array:
+# ``load``. Files of any of :doc:`our formats </files>` need no such array:
 # ``Measurements.open("run7/part-*.h5").on(client)`` has the workers read them, 32 MiB at a time.
 
-load = dask.delayed(np.load)
+load = dask.delayed(lambda path: np.load(path)["U"])
 U = da.concatenate([da.from_delayed(load(p), (rows, n), float) for p in paths])
 with get_task_stream(client) as stream:
     result = quadsense.solve(U, b, rtol=0.01, prefer="any")
