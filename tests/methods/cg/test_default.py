@@ -110,3 +110,16 @@ def test_contradictory_rows_far_longer_than_they_are_many_need_no_matrix_of_thei
     asked = {"delta": 1.0, "memory_limit": "100 MB"}
     assert quadsense.solve(V, b, **asked).status == "met"
     assert quadsense.solve(V, b, **asked | {"delta": 0.5}).status == "infeasible"
+
+
+@pytest.mark.parametrize(("n", "m"), [(20, 150), (20, 400), (40, 500)])
+@pytest.mark.parametrize("ridge", [0.01, 1.0])
+def test_a_ridge_without_a_tolerance_is_kernel_ridge_regression_to_eight_digits(n, m, ridge):
+    rng = np.random.default_rng(n + m)
+    U = rng.standard_normal((m, n))
+    b = np.sum(U**2, axis=1) + rng.standard_normal(m)
+    c = np.linalg.solve((U @ U.T) ** 2 + ridge * np.eye(m), b)
+    expected = (U.T * c) @ U
+    result = quadsense.solve(U, b, ridge=ridge)
+    assert result.status == "optimal" and result.optimal
+    assert np.linalg.norm(result.A - expected) <= 1e-8 * np.linalg.norm(expected)

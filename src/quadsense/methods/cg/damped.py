@@ -47,9 +47,10 @@ from quadsense.vocabulary import Claim, because
 GAP_SHARE_REACHED = 1e-2
 """Share of the gap that was asked for which is good enough where digits do not allow more."""
 
-MAX_DISTANCE = 1e-4
-"""Relative distance of A from the minimizer, both seen from P, at which to stop. It is bounded by
-the root of the gap over ``alpha ||A - P||_F^2``."""
+MAX_DISTANCE, MAX_PLAIN_DISTANCE = 1e-4, 1e-9
+"""Relative distance of A from the minimizer, both seen from P, at which to stop, with a tolerance
+and without one, where nothing else says how exact the minimizer is to be. It is bounded by the
+root of the gap over ``alpha ||A - P||_F^2``."""
 
 MAX_FEATURES = 2**21
 """Entries of the sensing map up to which active intervals are found by an active set: a step reads
@@ -160,6 +161,8 @@ class DampedProgram:
         self.r0 = rows.beside(b) - self.shift
         self._last: tuple[Array, Array] | None = None  # a vector, and its matrix
         self.gap = float(problem.options.gap) if hasattr(problem.options, "gap") else 1e-2
+        distance = MAX_DISTANCE if problem.target else MAX_PLAIN_DISTANCE
+        self.goal = min(distance**2, self.gap)
 
     def _read(self, F: Sensing, A: Array | None) -> Vector:
         """``F(P + A)``."""
@@ -435,8 +438,8 @@ def _squared(program: DampedProgram, x: Array, residual: Array) -> float:
 
 
 def _goal(program: DampedProgram, x: Array, residual: Array) -> float:
-    """Duality gap at which to stop."""
-    return MAX_DISTANCE**2 * program.alpha * _squared(program, x, residual)
+    """Duality gap at which to stop; the cost is not below ``alpha ||A - P||_F^2``."""
+    return program.goal * program.alpha * _squared(program, x, residual)
 
 
 def _step(program: DampedProgram, state: DampedState) -> DampedState:
