@@ -27,7 +27,7 @@ from quadsense.solve import solve
 from quadsense.vocabulary import History, Status
 
 if TYPE_CHECKING:
-    from quadsense import datasets, probes
+    from quadsense import datasets, diffusion, probes
     from quadsense.compare import to_cvxpy
     from quadsense.core import theory
     from quadsense.core.noise import (
@@ -67,6 +67,7 @@ __all__ = [
     "check_probes",
     "datasets",
     "delta_from_sigma",
+    "diffusion",
     "estimate_sigma",
     "interval",
     "load_many",
@@ -92,6 +93,7 @@ _LATER = {
     "check_probes": ("quadsense.probes.check", "check_probes"),
     "ManyResults": ("quadsense.many.results", "ManyResults"),
     "datasets": ("quadsense.datasets", None),
+    "diffusion": ("quadsense.diffusion", None),
     "estimate_sigma": ("quadsense.sigma", "estimate_sigma"),
     "load_many": ("quadsense.many.stored", "load_many"),
     "plot": ("quadsense.plot", None),  # needs matplotlib, which is an extra

@@ -23,6 +23,7 @@ PAGES = {
     "docs/tutorial.md": 11,
     "docs/files.md": 2,
     "docs/faq.md": 4,
+    "docs/many.md": 5,
     "docs/index.md": 1,
 }
 """Pages whose every block is run, and how many values or prints are compared at least."""

@@ -186,7 +186,7 @@ class Batch:
         index = np.flatnonzero(own)
         if index.size:
             part = chunk.taken(index)
-            w = np.broadcast_to(part.weights, part.b.shape)
+            w = np.require(np.broadcast_to(part.weights, part.b.shape), requirements=("C", "W"))
             yield index, own_normals(self.features, self.features.weights(w))
 
     def floor_of(self, chunk: Chunk, normal: Normal) -> Vector:

@@ -232,6 +232,30 @@ def product(S: Any, d: Any, out: Any) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def largest_eigenvalue(S: Any, v: Any, out: Any) -> float:
+    """Return an estimate of the largest eigenvalue of a positive semidefinite S, from below."""
+    N = v.size
+    for j in range(N):
+        v[j] = math.sqrt(S[j, j]) * (1.0 + 0.1 * (j % 3))
+    found = 0.0
+    for _ in range(POWER_STEPS):
+        square = 0.0
+        for j in range(N):
+            square += v[j] * v[j]
+        if not square > 0.0:
+            return 0.0
+        scale = 1.0 / math.sqrt(square)
+        for j in range(N):
+            v[j] *= scale
+        product(S, v, out)
+        found = 0.0
+        for j in range(N):
+            found += v[j] * out[j]
+        v[:] = out
+    return found
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def cone_least_squares(
     S: Any, least: Any, most: Any, sigma: Any, x0: Any, rest: Any, floor: Any, trace: float,
     gap: float, max_steps: int, n: int, is_complex: bool, X: Any, P: Any, steps: Any,
@@ -243,8 +267,8 @@ def cone_least_squares(
     S : (1 or k, N, N) array
         Of all problems, or of each.
     least, most : (1 or k,) arrays
-        Estimates of the extreme eigenvalues of S; of its part across the identity where the trace
-        is fixed.
+        Estimates of the extreme eigenvalues of S, of its part across the identity where the trace
+        is fixed; 0 for the largest where it is yet to be estimated.
     sigma : (1 or k,) array
         Proved bound on the least one, by which the gap is judged.
     x0 : (k, N) array
@@ -274,12 +298,13 @@ def cone_least_squares(
     fixed = trace == trace
     for i in range(count):
         which = 0 if shared else i
-        L, mu = most[which], least[which]
         unpack(x0[i], R, I, is_complex)
         if is_definite(R, I, YR, YI):
             X[i], P[i], steps[i] = x0[i], 0.0, 0
             continue
-        Si = S[which]
+        Si, L, mu = S[which], most[which], least[which]
+        if L == 0.0:
+            L = ABOVE_ESTIMATE * largest_eigenvalue(Si, v, x)
         limit = (math.sqrt(L) - math.sqrt(mu)) / (math.sqrt(L) + math.sqrt(mu))
         VR[:] = 0.0
         VI[:] = 0.0
@@ -338,33 +363,8 @@ def cone_least_squares(
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def largest_eigenvalue(S: Any, v: Any, out: Any) -> float:
-    """Return an estimate of the largest eigenvalue of a positive semidefinite S, from below."""
-    N = v.size
-    for j in range(N):
-        v[j] = math.sqrt(S[j, j]) * (1.0 + 0.1 * (j % 3))
-    found = 0.0
-    for _ in range(POWER_STEPS):
-        square = 0.0
-        for j in range(N):
-            square += v[j] * v[j]
-        if not square > 0.0:
-            return 0.0
-        scale = 1.0 / math.sqrt(square)
-        for j in range(N):
-            v[j] *= scale
-        product(S, v, out)
-        found = 0.0
-        for j in range(N):
-            found += v[j] * out[j]
-        v[:] = out
-    return found
-
-
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def factor(
-    entries: Any, q: int, p: int, rounding: float, schur: Any, inverse: Any, least: Any, most: Any,
-    sigma: Any,
+    entries: Any, q: int, p: int, rounding: float, schur: Any, inverse: Any, sigma: Any,
 ) -> None:  # fmt: skip
     """Factor one normal matrix after the other.
 
@@ -380,13 +380,12 @@ def factor(
         Where the Schur complements are written.
     inverse : (k, q, q) array
         Where the inverses of the lower factors are written.
-    least, most, sigma : (k,) arrays
-        Where the eigenvalues of the Schur complement are estimated, and a proved bound on the least
-        eigenvalue of the whole matrix is written; 0 where it has no factor.
+    sigma : (k,) array
+        Where a proved bound on the least eigenvalue of the whole matrix is written; 0 where it has
+        no factor.
     """
     N = q - p
     C = np.zeros((q, q))
-    small, v, out = np.empty((N, N)), np.empty(N), np.empty(N)
     for i in range(entries.shape[0]):
         place, trace, sound = 0, 0.0, True
         for j in range(q):
@@ -418,7 +417,6 @@ def factor(
                 H[j, j] = 1.0
             for j in range(N):
                 schur[i, j, j] = 1.0
-            least[i] = most[i] = 1.0
             sigma[i] = 0.0
             continue
         length = 0.0
@@ -442,12 +440,6 @@ def factor(
                 for a in range(k + 1):
                     value += C[p + j, p + a] * C[p + k, p + a]
                 schur[i, j, k] = schur[i, k, j] = value
-                value = 0.0
-                for a in range(j, N):
-                    value += H[p + a, p + j] * H[p + a, p + k]
-                small[j, k] = small[k, j] = value
-        most[i] = ABOVE_ESTIMATE * largest_eigenvalue(schur[i], v, out)
-        least[i] = 1.0 / (ABOVE_ESTIMATE * largest_eigenvalue(small, v, out))
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
@@ -567,3 +559,18 @@ def positive_parts(G: Any, n: int, is_complex: bool, P: Any) -> None:
             values[j] = R[j, j]
         add_squares(values, VR, VI, x, is_complex)
         P[i] = x
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def eigensystems(x: Any, n: int, values: Any, vectors: Any) -> None:
+    """Write eigenvalues and eigenvectors, in rows, of packed real matrices; in no order."""
+    R, I, VR, VI = np.empty((n, n)), np.zeros((n, n)), np.empty((n, n)), np.zeros((n, n))  # noqa: E741
+    for i in range(x.shape[0]):
+        VR[:] = 0.0
+        for j in range(n):
+            VR[j, j] = 1.0
+        unpack(x[i], R, I, False)
+        rotate(R, I, VR, VI, False)
+        for j in range(n):
+            values[i, j] = R[j, j]
+        vectors[i] = VR

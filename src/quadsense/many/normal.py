@@ -119,7 +119,8 @@ class Normal:
     schur : ndarray of shape (g, N, N)
         On A, the covariates at their best.
     least, most : ndarray of shape (g,)
-        Estimates of its extreme eigenvalues, across the identity where the trace is fixed.
+        Estimates of its extreme eigenvalues, across the identity where the trace is fixed; 0 for
+        the largest where it is not known.
     sigma : ndarray of shape (g,)
         Proved to be no more than the least eigenvalue of the normal matrix of all unknowns; 0 where
         nothing is proved.
@@ -197,13 +198,13 @@ def own_normals(features: Features, w: Array) -> Normal:
         entries = np.stack([((psi * each[:, None]).T @ psi)[low] for each in w])
     k = len(w)
     schur, inverse = np.empty((k, q - p, q - p)), np.empty((k, q, q))
-    least, most, sigma = np.empty(k), np.empty(k), np.empty(k)
+    sigma = np.empty(k)
     rounding = gamma(2.0 * (len(psi) + 2.0 * q + 16.0))
-    kernels.factor(entries, q, p, rounding, schur, inverse, least, most, sigma)
+    kernels.factor(entries, q, p, rounding, schur, inverse, sigma)
     e = np.concatenate([np.zeros(p), features.identity])
     half = inverse @ e
     along = np.matmul(inverse.swapaxes(1, 2), half[:, :, None])[:, :, 0]
-    return Normal(w, schur, least, most, sigma, along, inverse)
+    return Normal(w, schur, sigma, np.zeros(k), sigma, along, inverse)
 
 
 def _nothing(w: Array, features: Features) -> Normal:

@@ -87,7 +87,7 @@ class Prepared:
         with one_blas_thread():
             first = np.zeros((1, np.shape(U)[0])) if b is None else np.asarray(b)[None]
             self._batch = make_batch(U, first, **asked)
-            self._stream = None if b is None else _Stream(self._batch)
+            self._stream = None if b is None else _RunningSquares(self._batch)
             _ = self._batch.normal, self._batch.floor
 
     @property
@@ -179,7 +179,7 @@ class Prepared:
         return stream.append(rows, readings)
 
 
-class _Stream:
+class _RunningSquares:
     """A running least-squares problem: the inverse normal matrix and its solution."""
 
     def __init__(self, batch: Batch) -> None:

@@ -257,7 +257,7 @@ class Readings:
         if values is None:
             return None
         found = values if values.shape[0] == 1 else _numbers(name, values[first:last])
-        found = np.asarray(found, np.float64)
+        found = np.require(found, np.float64, ("C", "W"))  # of one type only are loops compiled
         if found.shape[1] == 1 and self.m > 1:
             found = np.repeat(found, self.m, axis=1)
         sound = ~np.isnan(found) if infinite else np.isfinite(found)
