@@ -86,7 +86,7 @@ def test_the_cases_reach_every_stage(taken_up):
             ("psd no delta", "BisectionState"),
             ("factored restarts", "'name': 'LIFT'"),
             ("least_squares", "'name': 'DESCENT'"),
-            ("least_squares ends", "'name': 'SPLITTING'"),
+            ("least_squares ends", "ConsensusState"),
             ("least_squares no cone", "'name': 'DIRECT'"),
             ("least_squares misses", "MissesState"),
         ):

@@ -27,6 +27,10 @@ class RowTerm(Protocol):
     """A convex function of the readings, one term per row: ``sum_i phi_i(v_i)``."""
 
     @property
+    def unit(self) -> Vector:
+        """Half-widths of the intervals."""
+
+    @property
     def lift(self) -> Vector:
         """A vector, not negative, that can be added to every dual vector at a finite price."""
 
@@ -281,8 +285,8 @@ class ConsensusProgram:
     term : RowTerm
     normal : ZStep
     bounds : ConsensusBounds
-    gap : float
-        The relative gap that was asked for.
+    gap, asked : float
+        The relative gap that is aimed at, and the one that was asked for.
     """
 
     inner: squares.SquaresProgram
@@ -290,6 +294,7 @@ class ConsensusProgram:
     normal: ZStep
     bounds: ConsensusBounds
     gap: float
+    asked: float
 
     @cached_property
     def equal(self) -> Rows:
@@ -304,8 +309,11 @@ class ConsensusProgram:
 def prepare(problem: Problem) -> ConsensusProgram | None:
     """The program; None where the question is none of least squares, or asks for nothing."""
     inner = squares.prepare(problem)
-    if inner is None:
-        return None
+    return None if inner is None else program_of(inner)
+
+
+def program_of(inner: SquaresProgram, gap: float = np.inf) -> ConsensusProgram:
+    """The same of a question that is prepared, for a gap of that or the smaller one asked for."""
     cost = inner.cost
     lo, hi = inner.lo, inner.hi
     two = np.isfinite(lo) & np.isfinite(hi)
@@ -316,4 +324,5 @@ def prepare(problem: Problem) -> ConsensusProgram | None:
     typical = float(np.sum(cost.w)) / count if count else cost.alpha
     term = SquaresWithin(cost.w, cost.b, lo, hi, unit, typical)
     normal, bounds = ByGradients(inner.F, inner.cone), ConsensusBounds(inner, term)
-    return ConsensusProgram(inner, term, normal, bounds, float(problem.options.gap))
+    asked = float(inner.problem.options.gap)
+    return ConsensusProgram(inner, term, normal, bounds, min(gap, asked), asked)

@@ -17,7 +17,7 @@ from quadsense.methods.least_squares.bounds import (
     worst_ratio,
 )
 from quadsense.methods.least_squares.face import moved_factor, shifted_matrix
-from quadsense.methods.least_squares.program import QuadraticPoint
+from quadsense.methods.least_squares.program import QuadraticPoint, Rows
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,17 @@ def tightened(state: ConsensusState) -> ConsensusState:
     )
 
 
+def pulling(program: ConsensusProgram, at: ConsensusState) -> tuple[Rows, Vector]:
+    """Rows whose ends pull, and their multipliers."""
+    inner, cost = program.inner, program.inner.cost
+    mu = at.y - 2.0 * cost.w * (at.v - cost.b)
+    inwards = at.share * program.term.unit
+    upper = (mu > 0.0) & (at.v >= inner.hi - inwards)
+    lower = (mu < 0.0) & (at.v <= inner.lo + inwards)
+    (rows,) = np.nonzero((inner.lo == inner.hi) | upper | lower)
+    return rows, mu[rows]
+
+
 def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     inner, term, cost, cone = program.inner, program.term, program.inner.cost, program.inner.cone
     pull = at.rho * (at.v - at.r - at.values)
@@ -236,7 +247,7 @@ def looked(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
         return replace(at, verdict=SquaresVerdict.STALLED)
     if fits and (gap <= GAP_SHARE_REACHED * program.gap * shown.cost or shown.cost <= nothing):
         return replace(at, verdict=SquaresVerdict.OPTIMAL)
-    accepted = fits and gap <= program.gap * shown.cost
+    accepted = fits and gap <= program.asked * shown.cost
     left = max(gap / max(inner.nothing, MIN_COST), program.term.outside(shown.values))
     if left < 0.5 * at.mark:
         at = replace(at, mark=left, marked=at.iteration)

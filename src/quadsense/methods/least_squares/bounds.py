@@ -22,7 +22,7 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.records import changed, record
 from quadsense.device import numbers
 from quadsense.methods.least_squares.program import NONE, QuadraticPoint, Rows, SquaresProgram
-from quadsense.methods.least_squares.steps import ConeDescent, Splitting
+from quadsense.methods.least_squares.steps import ConeDescent
 
 
 @record(frozen=True)
@@ -214,7 +214,6 @@ class SquaresStage(Enum):
 
     DIRECT = "direct"
     DESCENT = "descent"
-    SPLITTING = "splitting"
 
 
 class SquaresVerdict(Enum):
@@ -223,6 +222,7 @@ class SquaresVerdict(Enum):
     OPEN = "open"
     OPTIMAL = "optimal"
     STALLED = "stalled"
+    BINDS = "binds"  # intervals do, over the cone: other steps go on from there
 
 
 @record(frozen=True)
@@ -242,7 +242,6 @@ class SquaresState:
         Rows whose ends pull, and their multipliers.
     judged : Judgement
     descent : ConeDescent or None
-    splitting : Splitting or None
     iteration, since : int
         Steps taken, and those in this stage.
     orthogonal : bool
@@ -264,7 +263,6 @@ class SquaresState:
     mu: Vector = field(default_factory=lambda: np.empty(0))
     judged: Judgement = UNKNOWN
     descent: ConeDescent | None = None
-    splitting: Splitting | None = None
     iteration: int = 0
     since: int = 0
     room: float = ROOM

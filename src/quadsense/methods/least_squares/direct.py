@@ -127,9 +127,6 @@ MAX_EXCHANGES = 60
 MAX_EXACT_COST = 1e-9
 """Cost in units of that of A = 0 below which the data may well be exact."""
 
-MAX_SINGULAR_UNKNOWNS = 1500
-"""Unknowns up to which a system that may be singular is solved by its singular values."""
-
 MIN_PIVOT_ROUNDINGS = 64.0
 """Least pivot, in rounding errors of the largest, that is one."""
 
@@ -355,32 +352,6 @@ def with_ends(
         targets = np.where(side == 1, hi, lo)[rows]
         held = newton(program, by, held.point, rows, targets)
     return HeldRows(held.point, held.rows, held.mu, False)
-
-
-def held_at(
-    program: SquaresProgram, point: QuadraticPoint, rows: Rows, mu: Vector, targets: Vector
-) -> HeldRows:
-    """The minimiser with the rows that pull held at their targets, where H may be singular."""
-    pulling = np.flatnonzero(mu)
-    size = point.x.size
-    J = np.asarray(program.cost.features(rows[pulling]))
-    H = np.triu(program.cost.H) + np.triu(program.cost.H, 1).T
-    M = np.zeros((size + pulling.size, size + pulling.size))
-    M[:size, :size] = 2.0 * (np.asarray(H) + program.cost.alpha * np.eye(size))
-    M[size:, :size], M[:size, size:] = J, J.T
-    mu = np.asarray(mu)
-    found = mu[pulling]
-    for _ in range(2):
-        left = np.asarray(-2.0 * point.slope) - J.T @ found
-        right = np.concatenate([left, np.asarray(targets - point.values[rows])[pulling]])
-        look(20.0 * float(len(M)) ** 3)
-        change = np.linalg.lstsq(M, right, rcond=1e-13)[0]
-        found = found + change[size:]
-        point = program.cost.point(point.x + change[:size])
-    whole = np.zeros_like(mu)
-    whole[pulling] = found
-    equal = np.asarray(program.lo == program.hi)[rows]
-    return HeldRows(point, rows, whole, bool(((whole * mu >= 0.0) | equal).all()))
 
 
 def conjugate(program: SquaresProgram, point: QuadraticPoint, steps: int) -> QuadraticPoint:

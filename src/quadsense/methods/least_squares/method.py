@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.records import changed
+from quadsense.core.records import cached_property, changed
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.consensus.method import Consensus, PreparedConsensus
+from quadsense.methods.consensus.program import program_of
+from quadsense.methods.consensus.steps import ConsensusState, pulling, start
 from quadsense.methods.least_squares import hinge, phases
 from quadsense.methods.least_squares.bounds import (
     MAX_ZERO_COST,
@@ -41,9 +45,21 @@ class LeastSquaresProgram:
     squares: SquaresProgram | None
     misses: hinge.MissesProgram | None
 
+    @cached_property
+    def within(self) -> PreparedConsensus:
+        """The same for `consensus`."""
+        assert self.squares is not None
+        return PreparedConsensus(self.problem, program_of(self.squares, MAX_ROUGH_GAP))
+
+
+LeastSquaresState: TypeAlias = SquaresState | hinge.MissesState | ConsensusState
+
+WITHIN = Consensus()
+"""What goes on where intervals bind over the cone."""
+
 
 class LeastSquares(LeastSquaresTraits, Stepped):
-    """FISTA on the positive semidefinite cone or those of one trace; ADMM where ends bind.
+    """FISTA on the positive semidefinite cone or those of one trace; `consensus` where ends bind.
 
     The normal matrix is formed once. Without a cone it is factored, and rows are held at the ends
     that bind. See `phases`. Squared misses of intervals, where few of many rows are missed,
@@ -55,9 +71,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
         with LENIENT():
             return LeastSquaresProgram(problem, prepare(problem), hinge.prepare(problem))
 
-    def start(
-        self, program: LeastSquaresProgram, warm: Warm = COLD
-    ) -> SquaresState | hinge.MissesState:
+    def start(self, program: LeastSquaresProgram, warm: Warm = COLD) -> LeastSquaresState:
         """Least squares without the cone, brought into it; else A_1, or what came before."""
         with LENIENT():
             inner = program.squares
@@ -71,7 +85,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
                 near = to_numpy(warm.fit.to_dense())
             try:
                 x = cone.pack(cone.beside(np.asarray(near, cone.dtype)))
-                return phases.start(inner, x / inner.scale)
+                return self._onward(program, phases.start(inner, x / inner.scale))
             except OVERFLOW_ERRORS:
                 return SquaresState(SquaresStage.DIRECT, SquaresVerdict.STALLED)
 
@@ -84,9 +98,10 @@ class LeastSquares(LeastSquaresTraits, Stepped):
         return max(1, min(20, int(5e7 / (product + cost.cone.flops))))
 
     def advance(
-        self, program: LeastSquaresProgram, state: SquaresState | hinge.MissesState, steps: int
-    ) -> SquaresState | hinge.MissesState:
+        self, program: LeastSquaresProgram, state: LeastSquaresState, steps: int
+    ) -> LeastSquaresState:
         """Return the state after at most `steps` more steps."""
+        end = state.iteration + steps
         with LENIENT():
             try:
                 if isinstance(state, hinge.MissesState):
@@ -94,28 +109,67 @@ class LeastSquares(LeastSquaresTraits, Stepped):
                     return hinge.advance(program.misses, state, steps)
                 if program.squares is None:
                     return state
-                return phases.advance(program.squares, state, steps)
+                if isinstance(state, SquaresState):
+                    state = phases.advance(program.squares, state, steps)
+                    state = self._onward(program, state)
+                if (
+                    not isinstance(state, ConsensusState)
+                    or state.verdict is not SquaresVerdict.OPEN
+                ):
+                    return state
+                return self._polished(
+                    program, WITHIN.advance(program.within, state, end - state.iteration)
+                )
             except OVERFLOW_ERRORS:
                 return changed(state, verdict=SquaresVerdict.STALLED)
+
+    def _onward(
+        self, program: LeastSquaresProgram, state: SquaresState
+    ) -> SquaresState | ConsensusState:
+        """The state, or where intervals bind the first one of `consensus` from there."""
+        if state.verdict is not SquaresVerdict.BINDS:
+            return state
+        asked = program.within.asked
+        assert asked is not None and state.point is not None
+        return replace(
+            start(asked, state.point.x, warm=True, dual=None),
+            iteration=state.iteration,
+            marked=state.iteration,
+        )
+
+    def _polished(
+        self, program: LeastSquaresProgram, state: ConsensusState
+    ) -> SquaresState | ConsensusState:
+        """The state, or where its steps lead no further what Newton's method makes of it."""
+        if state.verdict is not SquaresVerdict.STALLED:
+            return state
+        asked = program.within.asked
+        assert asked is not None
+        found = phases.polished(asked.inner, state.x, *pulling(asked, state))
+        if found is None:
+            return state
+        return changed(found, iteration=state.iteration)
 
     def correct(
         self,
         program: LeastSquaresProgram,
-        state: SquaresState | hinge.MissesState,
+        state: LeastSquaresState,
         z: Array,
         goal: float,
-    ) -> SquaresState | hinge.MissesState:
+    ) -> LeastSquaresState:
         """Further inside the intervals."""
         if isinstance(state, hinge.MissesState):
             return hinge.tightened(state)
+        if isinstance(state, ConsensusState):
+            return WITHIN.correct(program.within, state, z, goal)
         assert program.squares is not None
         with LENIENT():
-            return phases.tightened(program.squares, state)
+            return self._onward(program, phases.tightened(program.squares, state))
 
-    def claim(
-        self, program: LeastSquaresProgram, state: SquaresState | hinge.MissesState
-    ) -> Claim | None:
+    def claim(self, program: LeastSquaresProgram, state: LeastSquaresState) -> Claim | None:
         """Met or optimal to the gap; else another method is to look."""
+        if isinstance(state, ConsensusState):
+            return WITHIN.claim(program.within, state)
         if state.verdict is SquaresVerdict.OPEN:
             return None
         if state.verdict is SquaresVerdict.STALLED or self._rough(program, state):
@@ -140,10 +194,10 @@ class LeastSquares(LeastSquaresTraits, Stepped):
         nothing = MAX_ZERO_COST * inner.nothing
         return state.judged.gap > max(enough * abs(state.point.cost), nothing)
 
-    def dual(
-        self, program: LeastSquaresProgram, state: SquaresState | hinge.MissesState
-    ) -> Vector | None:
+    def dual(self, program: LeastSquaresProgram, state: LeastSquaresState) -> Vector | None:
         """y of the last point that was evaluated from the rows."""
+        if isinstance(state, ConsensusState):
+            return WITHIN.dual(program.within, state)
         with LENIENT():
             if isinstance(state, hinge.MissesState):
                 assert program.misses is not None
@@ -164,11 +218,11 @@ class LeastSquares(LeastSquaresTraits, Stepped):
             A = np.asarray(inner.scale * inner.cone.unpack(state.point.x))
             return balanced(rows.on_numpy(), question, y, A, loss * inner.unit)
 
-    def matrix(
-        self, program: LeastSquaresProgram, state: SquaresState | hinge.MissesState
-    ) -> SensedMatrix:
+    def matrix(self, program: LeastSquaresProgram, state: LeastSquaresState) -> SensedMatrix:
         """``X X*``, or A itself where there is no cone."""
         problem = program.problem
+        if isinstance(state, ConsensusState):
+            return WITHIN.matrix(program.within, state)
         with LENIENT():
             if isinstance(state, hinge.MissesState):
                 assert program.misses is not None

@@ -24,7 +24,7 @@ MANY_UNKNOWNS = 1000
 
 
 class LeastSquaresTraits(Traits):
-    """FISTA on the cone, ADMM where ends bind."""
+    """FISTA on the cone, consensus ADMM where ends bind."""
 
     name: ClassVar[str] = "least_squares"
     summary: ClassVar[str] = "least squares in the cone and within intervals: both bounds on it"
