@@ -42,6 +42,9 @@ PYTHON = [
     ("solve(U, b[:, None], delta=0.1)", "met: all 12"),
     ("solve(U, b[:-1], delta=0.1)", "b has shape (11,), but must have shape (12,)"),
     ("solve(U, 1j * b, delta=0.1)", "b must be real"),
+    ("solve(U, np.ma.masked_array(b, b > 1), delta=0.1)", "b.filled(numpy.nan) goes with missing"),
+    ("solve(U, b > 0, delta=0.1)", "b must hold numbers, got truth values"),
+    ("solve(U, b, 0.1)", "positional arguments"),
     ("solve(U, b.astype(str), delta=0.1)", "b must hold numbers"),
     ("solve(U, delta=0.1)", "b is missing"),
     ("solve(probes.masked_fft(masks, (4, 4)), images, delta=1e-6, rank=1, conjugate=True)",
@@ -125,6 +128,14 @@ TABLES = [
     ("solve(table.assign(a='2 V'), b, delta=0.1)", "its column 'a' does not"),
     ("solve(table.astype('Float64'), b, delta=0.1)", "met: all 12"),
     ("solve(table, series[::-1], delta=0.1)", "b has another index than U"),
+    (
+        "solve(table.assign(power=b), table.assign(power=b)['power'], delta=0.1)",
+        "U has the readings in its column 'power': leave it out of U",
+    ),
+    (
+        "solve(table, series.astype('Float64').where(series.index != 3), delta=0.1)",
+        "missing='drop' leaves out what was not measured (1 of 12",
+    ),
 ]
 """The same of pandas."""
 

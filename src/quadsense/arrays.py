@@ -123,7 +123,8 @@ def as_numbers(name: str, values: Any, kind: str = "numbers") -> npt.NDArray[Any
         What it must hold, for the message.
     """
     if isinstance(values, np.ma.MaskedArray):
-        raise ValueError(f"{name} is a masked array: drop or fill the masked values first")
+        fill = f" ({name}.filled(numpy.nan) goes with missing='drop')" if name == "b" else ""
+        raise ValueError(f"{name} is a masked array: drop or fill the masked values first{fill}")
     if is_tensor(values):
         check_tensor(name, values)
     try:
@@ -151,10 +152,13 @@ def _from_table(values: Any) -> npt.NDArray[Any]:
 
 
 def _columns(values: Any) -> list[tuple[Any, str]]:
-    """Return the names of the columns of a pandas table or series, and the kinds of their types."""
+    """Return the names of the columns of a table or series, and the kinds of their types."""
     types: Any = getattr(values, "dtypes", None)
     if hasattr(types, "items"):
         return [(name, getattr(each, "kind", "O")) for name, each in types.items()]
+    if isinstance(types, list):  # of polars
+        kinds = ["f" if each.is_numeric() else "O" for each in types]
+        return list(zip(values.columns, kinds, strict=True))
     return [(getattr(values, "name", None), getattr(types, "kind", "O"))]
 
 

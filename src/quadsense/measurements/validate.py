@@ -113,6 +113,8 @@ def check_beside(U: Any, rows: Sensing, **named: Any) -> None:
         for values in given if isinstance(given, tuple) else (given,):
             if labels is not None:
                 _check_labels(name, labels, _labels(values))
+            if name == "b":
+                _check_not_a_column(U, values)
             if values is None or isinstance(values, PLAIN):
                 continue
             if not is_array(values) or is_dask(values):
@@ -126,6 +128,18 @@ def check_beside(U: Any, rows: Sensing, **named: Any) -> None:
                 )
             if is_tensor(values):
                 check_tensor(name, values)
+
+
+def _check_not_a_column(U: Any, b: Any) -> None:
+    """Raise a ValueError where the readings are a column of the table of probes, too."""
+    name = getattr(b, "name", None)
+    if not isinstance(name, str) or name not in getattr(U, "columns", ()):
+        return
+    if np.array_equal(np.asarray(U[name]), np.asarray(b)):
+        raise ValueError(
+            f"U has the readings in its column {name!r}: leave it out of U, as in "
+            f"U.drop(columns={name!r})"
+        )
 
 
 def _labels(values: Any) -> Any:
