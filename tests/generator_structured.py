@@ -43,6 +43,14 @@ def kronecker_rows(factors: Any) -> Any:
     return np.array(out)
 
 
+def povm_rows(tables: Any, settings: Any) -> Any:
+    """``t_1 x t_2 x ...`` by settings, and within each by outcomes, from tables of vectors."""
+    outcomes = [range(table.shape[1]) for table in tables]
+    chosen = [(s, o) for s in settings for o in itertools.product(*outcomes)]
+    factors = [np.array([table[s[j], o[j]] for s, o in chosen]) for j, table in enumerate(tables)]
+    return kronecker_rows(factors)
+
+
 def difference_rows(pairs: Any, n: int, offsets: Any = None) -> Any:
     """``(e_i - e_j, -o)`` row by row; e_j is 0 for j = -1."""
     out = [np.eye(n)[i] - (np.eye(n)[j] if j >= 0 else 0.0) for i, j in pairs]

@@ -7,7 +7,7 @@ import array_api_strict
 import generator_structured
 import numpy as np
 import scipy.sparse as sp
-from generator_structured import ByLooks, difference_rows, kronecker_rows
+from generator_structured import ByLooks, difference_rows, kronecker_rows, povm_rows
 from helpers import gaussian_rows
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
@@ -16,6 +16,7 @@ from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Axes, Stack
+from quadsense.probes.observables import EIGENVECTORS
 
 try:
     import torch
@@ -81,6 +82,29 @@ def _difference_cases(rng, m):
     alone = probes.differences(pairs, 2, offsets)
     alone.constraints = ()  # the rows by themselves: no A of the tests has the identity block
     yield "offsets", alone, difference_rows(pairs, 2, offsets)
+
+
+def _products(rng, many, complex_):
+    """Two qubits in some settings of a table, one of them twice where there are many.
+
+    Outcomes of a setting are orthogonal, as those of the others are: their columns are alike.
+    """
+    if complex_:
+        tables = [
+            np.array([*EIGENVECTORS.values()]) @ np.linalg.qr(gaussian_rows(rng, 2, 2, True))[0]
+            for _ in range(2)
+        ]
+    else:
+        angles = np.pi * (np.arange(3)[:, None] / 6.0 + np.array([0.0, 0.5])) + 0.26
+        tables = [np.stack([np.cos(angles), np.sin(angles)], axis=2)] * 2
+    tables = [table * rng.uniform(0.8, 1.2, (3, 2, 1)) for table in tables]
+    settings = [*np.ndindex(3, 3), (1, 2)] if many else [(0, 1), (2, 1)]
+    yield "product POVM", probes.product_povm(tables, settings), povm_rows(tables, settings)
+    if complex_:
+        letters = ["XY", "ZZ", "XX", "YX", "ZY", "YZ"] if many else ["ZX", "YX"]
+        chosen = np.array([["XYZ".index(letter) for letter in each] for each in letters])
+        own = [np.array([*EIGENVECTORS.values()])] * 2
+        yield "Pauli POVM", probes.product_povm(["pauli"] * 2, letters), povm_rows(own, chosen)
 
 
 def _operators(rng, m, complex_):
@@ -156,8 +180,8 @@ ARRAYS = (
     "stacked", "stacked strict",
 )  # fmt: skip
 OPERATORS = (
-    "kronecker", "kronecker strict", "operator", "array as operator", "linear operator",
-    "operator by its looks", "stack of all",
+    "kronecker", "kronecker strict", "product POVM", "operator", "array as operator",
+    "linear operator", "operator by its looks", "stack of all",
 )  # fmt: skip
 CLUSTER = () if dask is None else ("dask",)
 TENSORS = () if torch is None else ("torch", "torch float32", "torch at work", "torch streamed")
@@ -168,7 +192,8 @@ NAMES = [
         for name in (*ARRAYS, *CLUSTER, *TENSORS, *OPERATORS)
     ),
     "differences", "offsets", "kronecker conjugated", "linear operator conjugated",
-    "stack of all conjugated",
+    "stack of all conjugated", "product POVM conjugated", "Pauli POVM complex",
+    "Pauli POVM conjugated",
     "integers real", "conjugated complex", "stacked conjugated complex",
     "masked fft", "masked fft conjugated", "masked fft 2-d", "masked fft offsets conjugated",
     *(f"masked fft {name}" for name in TENSORS[:1]),
@@ -200,6 +225,10 @@ def cases(folder, *, many):
         yield f"kronecker {word}", probes.kronecker(factors), kronecker_rows(factors), {}
         strict = probes.kronecker([array_api_strict.asarray(f) for f in factors])
         yield f"kronecker strict {word}", strict, kronecker_rows(factors), {}
+        for name, given, U in _products(np.random.default_rng(2), many, complex_):
+            yield f"{name} {word}", given, U, {}
+            if complex_:
+                yield f"{name} conjugated", given, U.conj(), {"conjugate": True}
         for name, given, U in _operators(rng, m, complex_):
             yield f"{name} {word}", given, U, {}
             if complex_ and name in ("linear operator", "stack of all"):

@@ -21,6 +21,7 @@ from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 from quadsense.arrays import Array, device, like, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
+from quadsense.measurements.diagonal import known_basis
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import CLEAR_PIVOT, Sensing
@@ -224,6 +225,10 @@ MIN_PIVOT = 1e-7
 """Distance of a ``u_i u_i*`` of unit norm from the span of others that counts as none."""
 
 
+SURE_PIVOT = 1e-5
+"""The same in a factorization without pivoting: its square is far above what rounding leaves."""
+
+
 class Rank(NamedTuple):
     """The rank of F; None where it takes too long to find.
 
@@ -251,7 +256,9 @@ def find_rank(rows: Sensing, gram: Any = None, most: float = math.inf) -> Rank:
     live = np.flatnonzero(to_numpy(rows.nonzero))
     if live.size <= 1:
         return Rank(live.size)
-    size = rows.unknowns
+    size, known = rows.unknowns, _diagonal_rank(rows)
+    if known is not None:
+        return Rank(known)
     order = float(min(live.size, size))
     weight = 4.0 if rows.is_complex else 1.0
     formed = isinstance(gram, ExplicitGram) and live.size <= size
@@ -269,6 +276,17 @@ def find_rank(rows: Sensing, gram: Any = None, most: float = math.inf) -> Rank:
     return Rank(_factorized_rank(rows, live.size, gram))
 
 
+def _diagonal_rank(rows: Sensing) -> int | None:
+    """The rank where a normal matrix is diagonal in a basis that the rows know."""
+    basis = known_basis(rows)
+    if basis is None:
+        return None
+    found = basis.normal(basis.pooled(np.ones(rows.m)))
+    if found is None:  # there are constraints
+        return None
+    return int(np.count_nonzero(found.values > MIN_PIVOT * found.values.max()))
+
+
 def _some_rows_see_all(rows: Sensing, live: npt.NDArray[np.int64]) -> bool:
     """Whether as many rows as unknowns, spread evenly over all, determine A already."""
     chosen = live[np.linspace(0, live.size - 1, rows.unknowns).astype(np.int64)]
@@ -278,7 +296,7 @@ def _some_rows_see_all(rows: Sensing, live: npt.NDArray[np.int64]) -> bool:
         index = rows.xp.asarray(chosen, device=device(rows.norms))
         K = products.gram(np.ascontiguousarray(to_numpy(rows.take_unit(index))))
     R, info = dpotrf(K, lower=0, clean=0, overwrite_a=1)
-    return bool(info == 0 and np.diagonal(R).min() > MIN_PIVOT)
+    return bool(info == 0 and np.diagonal(R).min() > SURE_PIVOT)
 
 
 def _factorized_rank(rows: Sensing, live: int, gram: Any) -> int:
@@ -306,7 +324,7 @@ def _factorized_rank(rows: Sensing, live: int, gram: Any) -> int:
     K = rows.gram_triangle() if known is None else known.copy(order="F")
     if full:
         R, info = dpotrf(K, lower=0, clean=0)
-        if info == 0 and np.diagonal(R).min() > MIN_PIVOT:
+        if info == 0 and np.diagonal(R).min() > SURE_PIVOT:
             return live
     return int(min(dpstrf(K, tol=MIN_PIVOT**2, lower=0, overwrite_a=1)[2], rows.unknowns))
 

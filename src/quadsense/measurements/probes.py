@@ -97,6 +97,8 @@ class RowFacts(Portable):
         Array namespace of vectors and dense results.
     on_device : bool
         Whether those are arrays on a device that NumPy's functions take: then xp is NumPy.
+    is_diagonal : bool
+        Whether the kind knows a basis in which normal matrices are diagonal: see `diagonal`.
     """
 
     m: int
@@ -115,6 +117,7 @@ class RowFacts(Portable):
     block_elements: int = BLOCK_ELEMENTS
     xp: Any = np
     on_device: bool = False
+    is_diagonal: bool = False
 
     held_norms: Any
 
@@ -151,6 +154,11 @@ class RowFacts(Portable):
     def length(self) -> int:
         """Most terms of an inner product with a row: n, or as many entries as are not zero."""
         return self.n
+
+    @cached_property
+    def adjoint_terms(self) -> int:
+        """Terms of a sum of `adjoint` at most: m, or fewer where sums are nested."""
+        return self.m
 
     @cached_property
     def row_rounding(self) -> float:

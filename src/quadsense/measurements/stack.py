@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
-from quadsense.measurements.probes import Probes, dense_blocks, squared_columns
+from quadsense.measurements.probes import Probes, dense_blocks, squared_columns, squares
 from quadsense.measurements.views import Chosen, View, only
 
 
@@ -71,6 +71,11 @@ class Stack(Probes):
     def length(self) -> int:
         """The longest of the parts."""
         return max(part.length for part in self.parts)
+
+    @cached_property
+    def adjoint_terms(self) -> int:
+        """Those of the longest part, and one per part."""
+        return min(self.m, max(part.adjoint_terms for part in self.parts) + len(self.parts))
 
     def made_of(self) -> tuple[Any, ...]:
         """The parts."""
@@ -158,6 +163,13 @@ class Stack(Probes):
     def squared_columns(self, y: Array) -> Array:
         """``sum_i y_i |u_ij|^2`` for every j."""
         return sum((squared_columns(part, y[rows]) for part, rows in self._each()), start=0.0)
+
+    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
+        """``sum_k s_k |f_i u_i* x_k|^2`` for X of shape (n, k), each part as it likes."""
+        return self._joined([
+            squares(part, X, None if factors is None else factors[rows], signs)
+            for part, rows in self._each()
+        ])  # fmt: skip
 
     def gram(self, rows: slice, columns: slice) -> Array:
         """``|<u_i, u_j>|^2`` for those rows and columns."""

@@ -112,6 +112,11 @@ class View(Probes):
         return int(self.kind.length)
 
     @cached_property
+    def adjoint_terms(self) -> int:
+        """Those of the rows."""
+        return int(self.kind.adjoint_terms)
+
+    @cached_property
     def row_rounding(self) -> float:
         """That of the rows."""
         return float(self.kind.row_rounding)

@@ -125,6 +125,8 @@ class Shape:
         Bytes that are read together of rows in files; 0 where they are in memory.
     at_hand : bool
         Whether a pass over the rows costs no more than its arithmetic (see `RowFacts`).
+    diagonal : bool
+        Whether the rows know a basis in which the normal matrix of least squares is diagonal.
     """
 
     m: int
@@ -151,6 +153,7 @@ class Shape:
     on_gpu: bool = False
     strip: int = 0
     at_hand: bool = True
+    diagonal: bool = False
 
     @property
     def cone(self) -> Cone:

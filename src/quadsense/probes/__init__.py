@@ -11,6 +11,7 @@ from quadsense.probes.fourier import masked_fft
 from quadsense.probes.kronecker import kronecker
 from quadsense.probes.observables import observables
 from quadsense.probes.operator import operator
+from quadsense.probes.product_povm import product_povm
 from quadsense.probes.stack import stack
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "masked_fft",
     "observables",
     "operator",
+    "product_povm",
     "stack",
 ]
 

@@ -20,6 +20,7 @@ from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import Columns, described, framed
 from quadsense.measurements.dense import Dense, Stored
+from quadsense.measurements.diagonal import known_basis
 from quadsense.measurements.gram import gram_form
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import BLOCK_ELEMENTS
@@ -167,9 +168,19 @@ def shape_of(
         in_parts=rows.in_turn is not None and rows.rank_one,
         strip=0 if plain else _strip_bytes(rows.raw.kind),
         at_hand=rows.raw.kind.at_hand,
+        diagonal=_is_diagonal(data),
         on_gpu=on_gpu(scaled.b),
         ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
+
+
+def _is_diagonal(data: Measurements) -> bool:
+    """Whether least squares is diagonal in a basis that the rows know, with the weights given."""
+    basis = known_basis(data.unit_rows)
+    if basis is None or data.weights is None:
+        return basis is not None
+    weights = np.broadcast_to(to_numpy(data.weights), (data.measured,)).astype(np.float64)
+    return basis.kind.normal_diagonal(weights) is not None
 
 
 def _strip_bytes(kind: Any) -> int:

@@ -22,6 +22,9 @@ from quadsense.vocabulary import Claim, because
 STRIDE_FLOPS = 2e8
 """Work between two looks at the clock."""
 
+LEVEL_SHARE = 1e-8
+"""Share of the cost by which the bound is lowered, so that T is definite in spite of rounding."""
+
 PRODUCTS = 5.0
 """Products of a step."""
 
@@ -112,8 +115,9 @@ class Consensus(ConsensusTraits, Stepped):
         with LENIENT():
             y = to_numpy(shown.y).copy()
             if inner.trace_row is not None:
-                square = float(inner.F.squares[inner.trace_row])
-                y[inner.trace_row] = shown.level * inner.cone.n / square
+                square, trace = float(inner.F.squares[inner.trace_row]), inner.cone.trace
+                room = LEVEL_SHARE * abs(shown.cost) / trace if trace else 0.0
+                y[inner.trace_row] = (shown.level + room) * inner.cone.n / square
             y *= inner.weight * inner.scale
             if inner.cost.alpha:  # which makes up for what F*(y) misses
                 return y

@@ -10,6 +10,7 @@ import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.device import numbers
+from quadsense.measurements.diagonal import Diagonal, KnownBasis, known_basis
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares import program as squares
@@ -87,6 +88,16 @@ class SquaresWithin:
         return self.w
 
     @cached_property
+    def is_free(self) -> bool:
+        """Whether no reading has an interval."""
+        return not (np.isfinite(self.lo).any() or np.isfinite(self.hi).any())
+
+    @cached_property
+    def _inverse(self) -> Vector:
+        """``1 / w``, and 0 where w is 0."""
+        return np.where(self.w > 0.0, 1.0 / np.where(self.w > 0.0, self.w, 1.0), 0.0)
+
+    @cached_property
     def _equal(self) -> Any:
         return self.lo == self.hi
 
@@ -126,11 +137,15 @@ class SquaresWithin:
 
     def permitted(self, y: Vector) -> Vector:
         """0 where there is neither a weight nor the end that it belongs to."""
+        if self.is_free:
+            return np.where(self.w > 0.0, y, 0.0)
         end = np.where(y > 0.0, self.hi, self.lo)
         return np.where((self.w > 0.0) | np.isfinite(end), y, 0.0)
 
     def conjugate(self, y: Vector, share: float = 0.0) -> float:
         """``y v - phi(v)`` at the v between the ends where that is largest."""
+        if self.is_free:
+            return float(y @ self.b + 0.25 * ((y * y) @ self._inverse))
         priced = self.w > 0.0
         lo, hi = self.ends(share)
         v = np.where(y > 0.0, hi, np.where(y < 0.0, lo, self.b))
@@ -270,6 +285,34 @@ class ByGradients:
         return d
 
 
+class ByDiagonal:
+    """The solution itself, where the normal matrix is diagonal in a basis that the rows know.
+
+    Parameters
+    ----------
+    basis : KnownBasis
+    cone : LeastSquaresCone
+    """
+
+    def __init__(self, basis: KnownBasis, cone: LeastSquaresCone) -> None:
+        self.basis, self.cone = basis, cone
+        self._last: tuple[Vector, Diagonal] | None = None
+
+    def solve(self, rho: Vector, shift: float, g: Vector, share: float, most: int) -> Vector:
+        """D, exact to rounding; orthogonally to the basis the normal matrix is 0."""
+        if self._last is None or self._last[0] is not rho:
+            found = self.basis.normal(rho)
+            assert found is not None  # penalties are pooled
+            self._last = rho, found
+        diagonal, cone = self._last[1], self.cone
+        G = cone.unpack(g)
+        c = diagonal.into(G)
+        D = diagonal.back(c / (diagonal.values + shift))
+        if c.size < cone.size:
+            D = D + (G - diagonal.back(c)) / shift
+        return cone.pack(D)
+
+
 FIRST_CONE_PENALTY = 0.3
 """First penalty of the copy in the cone, in units of the mean curvature of the rows' penalties."""
 
@@ -287,6 +330,9 @@ class ConsensusProgram:
     bounds : ConsensusBounds
     gap, asked : float
         The relative gap that is aimed at, and the one that was asked for.
+    pull : array of shape (N,) or None
+        ``F*(w b) + alpha P`` where no reading has an interval and the normal matrix is diagonal:
+        then the cost is part of the step in Z, and readings need no copies.
     """
 
     inner: squares.SquaresProgram
@@ -295,11 +341,17 @@ class ConsensusProgram:
     bounds: ConsensusBounds
     gap: float
     asked: float
+    pull: Vector | None = None
 
     @cached_property
     def equal(self) -> Rows:
         """Numbers of the rows that are equalities."""
         return np.flatnonzero(self.inner.lo == self.inner.hi)
+
+    def penalty(self, v: Vector, share: float) -> Vector:
+        """Penalties of the readings, such that the step in Z is as quick as it can be."""
+        found = self.term.penalty(v, share)
+        return self.normal.basis.pooled(found) if isinstance(self.normal, ByDiagonal) else found
 
     def curvature(self, rho: Vector) -> float:
         """Mean eigenvalue of ``F* diag(rho) F``."""
@@ -323,6 +375,12 @@ def program_of(inner: SquaresProgram, gap: float = np.inf) -> ConsensusProgram:
     count = int(np.count_nonzero(cost.w))
     typical = float(np.sum(cost.w)) / count if count else cost.alpha
     term = SquaresWithin(cost.w, cost.b, lo, hi, unit, typical)
-    normal, bounds = ByGradients(inner.F, inner.cone), ConsensusBounds(inner, term)
-    asked = float(inner.problem.options.gap)
-    return ConsensusProgram(inner, term, normal, bounds, min(gap, asked), asked)
+    F, cone, asked = inner.F, inner.cone, float(inner.problem.options.gap)
+    bounds, gap = ConsensusBounds(inner, term), min(gap, asked)
+    basis = known_basis(F) if cone.psd else None
+    if basis is None:
+        return ConsensusProgram(inner, term, ByGradients(F, cone), bounds, gap, asked)
+    pull = None
+    if term.is_free and basis.normal(cost.w) is not None:
+        pull = cone.pack(F.adjoint(cost.w * cost.b)) + cost.alpha * cost.p
+    return ConsensusProgram(inner, term, ByDiagonal(basis, cone), bounds, gap, asked, pull)

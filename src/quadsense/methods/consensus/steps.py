@@ -8,7 +8,11 @@ import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.device import numbers
-from quadsense.methods.consensus.program import FIRST_CONE_PENALTY, ConsensusProgram
+from quadsense.methods.consensus.program import (
+    FIRST_CONE_PENALTY,
+    ByGradients,
+    ConsensusProgram,
+)
 from quadsense.methods.least_squares.bounds import (
     MAX_ZERO_COST,
     ROUNDED_COST,
@@ -105,6 +109,9 @@ MAX_STEP_RESIDUAL, MAX_PRODUCTS = 0.1, 15
 """Residual of a step in Z, relative to that before it, and products at most. Steps in Z
 that are as exact as the others are near are enough [Boyd et al. 2011, section 3.4.4]."""
 
+MIN_CURVATURE = 1e-9
+"""Of least squares without a cone, relative to the mean: what no row sees stays as it was."""
+
 MAX_FIRST_RESIDUAL, MAX_FIRST_PRODUCTS, MAX_FIRST_ROUNDS = 1e-3, 60, 6
 """The same where there is no iterate yet: least squares without intervals; and how often."""
 
@@ -114,6 +121,9 @@ MAX_EXACT_COST = 100.0
 STEPS_PER_LOOK = 5
 """Steps between two looks at the bounds, which cost about as much as a step; penalties change
 there too."""
+
+STEPS_WITHOUT_COPIES = 10
+"""The same where a step costs no product with the rows: a look costs more than some steps."""
 
 MAX_TUNED_STEPS = 300
 """Steps in which penalties may change: with changing ones nothing converges."""
@@ -127,6 +137,9 @@ about as large a share of the objective, and is what readings may be off by."""
 
 GAP_SHARE_REACHED = 0.5
 """Share of the gap that was asked at which to stop: the proof loses some, and the ends another."""
+
+GAP_WITHOUT_COPIES = 4e-7
+"""Gap at which to stop where a step costs an eigendecomposition and little more."""
 
 MIN_INWARD_SHARE = 1e-4
 """Inward move, in units of the gap that was asked, below which intervals leave no room for it."""
@@ -147,17 +160,34 @@ MAX_STEPS = 3000
 def start(program: ConsensusProgram, z: Vector, warm: bool, dual: Vector | None) -> ConsensusState:
     """From a matrix: as it is where it is near, else from least squares about it."""
     inner, term, cost = program.inner, program.term, program.inner.cost
+    if program.pull is not None:
+        return _start_without_copies(program, program.pull, z, warm)
     share = INWARD_SHARE * program.gap
     values = inner.F.forward(inner.cone.unpack(z))
     if not warm and bool(np.any(cost.w > 0.0)):
         z, values = _least_squares(program, z, values)
-    v = term.proximal(values, term.penalty(values, share), share)
+    v = term.proximal(values, program.penalty(values, share), share)
     y = term.permitted(2.0 * cost.w * (v - cost.b) if dual is None else dual)
-    rho = term.penalty(v, share)
+    rho = program.penalty(v, share)
     r = _over(y, 2.0 * rho)
     sigma = FIRST_CONE_PENALTY * program.curvature(rho) if inner.cone.psd else 0.0
     x = inner.cone.project(z)
     return looked(program, ConsensusState(z, values, v, r, x, 0.0 * z, y, rho, sigma, share))
+
+
+def _start_without_copies(
+    program: ConsensusProgram, pull: Vector, z: Vector, warm: bool
+) -> ConsensusState:
+    """From the matrix, or from the member of the cone that is nearest to least squares."""
+    cone, cost, none = program.inner.cone, program.inner.cost, np.empty(0)
+    curvature = program.curvature(cost.w)
+    if not warm:
+        shift = cost.alpha + MIN_CURVATURE * curvature
+        z = program.normal.solve(cost.w, shift, pull + (shift - cost.alpha) * z, 0.0, 0)
+    sigma = FIRST_CONE_PENALTY * curvature
+    x = cone.project(z)
+    at = ConsensusState(z, none, none, none, x, 0.0 * z, none, none, sigma, 0.0)
+    return looked(program, at)
 
 
 def _least_squares(program: ConsensusProgram, z: Vector, values: Vector) -> tuple[Vector, Vector]:
@@ -166,10 +196,10 @@ def _least_squares(program: ConsensusProgram, z: Vector, values: Vector) -> tupl
     Once where there is noise; until nothing remains where readings may be exact.
     """
     inner, term, cost, cone = program.inner, program.term, program.inner.cost, program.inner.cone
-    price = term.value(values)
+    price, normal = term.value(values), ByGradients(inner.F, cone)  # for any weights
     for _ in range(MAX_FIRST_ROUNDS):
         g = cone.pack(inner.F.adjoint(cost.w * (cost.b - values))) + cost.alpha * (cost.p - z)
-        z = z + program.normal.solve(cost.w, cost.alpha, g, MAX_FIRST_RESIDUAL, MAX_FIRST_PRODUCTS)
+        z = z + normal.solve(cost.w, cost.alpha, g, MAX_FIRST_RESIDUAL, MAX_FIRST_PRODUCTS)
         values = inner.F.forward(cone.unpack(z))
         before, price = price, term.value(values)
         if (
@@ -187,7 +217,9 @@ def advance(program: ConsensusProgram, state: ConsensusState, steps: int) -> Con
         if state.verdict is not SquaresVerdict.OPEN:
             break
         state = _step(program, state)
-        if state.iteration % STEPS_PER_LOOK == 0:
+        if program.pull is not None and state.iteration % STEPS_WITHOUT_COPIES:
+            state = _balanced(state) if state.iteration % STEPS_PER_LOOK == 0 else state
+        elif state.iteration % STEPS_PER_LOOK == 0:
             state = looked(program, state)
     return state
 
@@ -213,6 +245,10 @@ def pulling(program: ConsensusProgram, at: ConsensusState) -> tuple[Rows, Vector
 
 def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     inner, term, cost, cone = program.inner, program.term, program.inner.cost, program.inner.cone
+    if program.pull is not None:
+        g = program.pull + at.sigma * (at.x - at.u)
+        z = program.normal.solve(cost.w, cost.alpha + at.sigma, g, 0.0, 0)
+        return _projected(program, replace(at, z=z, iteration=at.iteration + 1))
     pull = at.rho * (at.v - at.r - at.values)
     g = cone.pack(inner.F.adjoint(pull)) + cost.alpha * (cost.p - at.z)
     if cone.psd:
@@ -224,28 +260,32 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     read = RELAXATION * values + (1.0 - RELAXATION) * at.v
     v = term.proximal(read + at.r, at.rho, at.share)
     r = np.where(at.rho > 0.0, at.r + read - v, 0.0)
-    x, u, apart, moved = z, at.u, 0.0, 0.0
-    if cone.psd:
-        lead = RELAXATION * z + (1.0 - RELAXATION) * at.x + at.u
-        x = cone.project(lead)
-        u = lead - x
-        apart, moved = numbers(np.linalg.norm(z - x), np.linalg.norm(x - at.x))
-    return replace(
-        at, z=z, values=values, v=v, r=r, x=x, u=u, y=y, apart=apart, moved=moved,
-        iteration=at.iteration + 1,
-    )  # fmt: skip
+    after = replace(at, z=z, values=values, v=v, r=r, y=y, iteration=at.iteration + 1)
+    return _projected(program, after) if cone.psd else replace(after, x=z)
+
+
+def _projected(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
+    """The copy in the cone, and its multiplier, after a step in Z."""
+    lead = RELAXATION * at.z + (1.0 - RELAXATION) * at.x + at.u
+    x = program.inner.cone.project(lead)
+    apart, moved = numbers(np.linalg.norm(at.z - x), np.linalg.norm(x - at.x))
+    return replace(at, x=x, u=lead - x, apart=apart, moved=moved)
 
 
 def looked(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     """The state with its bounds, a verdict where they allow one, and new penalties."""
     shown = _shown(program, at)
     at = replace(at, shown=shown)
-    inner = program.inner
-    fits = crossed(inner, QuadraticPoint(shown.x, shown.values, shown.cost, shown.x), 0.0).size == 0
+    inner, enough = program.inner, GAP_SHARE_REACHED * program.gap
+    if program.pull is not None:
+        fits, enough = True, min(enough, GAP_WITHOUT_COPIES)
+    else:
+        point = QuadraticPoint(shown.x, shown.values, shown.cost, shown.x)
+        fits = crossed(inner, point, 0.0).size == 0
     gap, nothing = shown.cost - shown.lower, MAX_ZERO_COST * inner.nothing
     if not np.isfinite(shown.cost):
         return replace(at, verdict=SquaresVerdict.STALLED)
-    if fits and (gap <= GAP_SHARE_REACHED * program.gap * shown.cost or shown.cost <= nothing):
+    if fits and (gap <= enough * shown.cost or shown.cost <= nothing):
         return replace(at, verdict=SquaresVerdict.OPTIMAL)
     accepted = fits and gap <= program.asked * shown.cost
     left = max(gap / max(inner.nothing, MIN_COST), program.term.outside(shown.values))
@@ -279,10 +319,11 @@ def _shown(program: ConsensusProgram, at: ConsensusState) -> ConsensusLook:
         values = inner.F.forward(cone.unpack(x))
     away = x - cost.p
     price = program.term.value(values) + cost.alpha * numbers(away @ away)[0]
-    bound = program.bounds.lower(at.y, x)
+    y = at.y if program.pull is None else 2.0 * cost.w * (values - cost.b)
+    bound = program.bounds.lower(y, x)
     last = at.shown
     if last is None:  # what y = 0 proves: no cost is negative
-        bound = max(bound, program.bounds.lower(0.0 * at.y, x), key=lambda each: each.value)
+        bound = max(bound, program.bounds.lower(0.0 * y, x), key=lambda each: each.value)
     y, lower, level = bound.y, bound.value, bound.level
     if last is not None and not lower > last.lower:
         y, lower, level = last.y, last.lower, last.level
@@ -314,12 +355,18 @@ def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     """
     shown, term = at.shown, program.term
     assert shown is not None
+    if program.pull is not None:
+        return _balanced(at)
     price = term.conjugate(shown.y) - term.conjugate(shown.y, at.share)
     enough = MAX_INWARD_PRICE * GAP_SHARE_REACHED * program.gap * shown.cost
     share = at.share * enough / price if price > enough > 0.0 else at.share
     at = replace(at, share=min(at.share, max(share, MIN_INWARD_SHARE * program.gap)))
-    rho = term.penalty(at.v, at.share)
-    r = at.r * _over(at.rho, rho)
+    rho = program.penalty(at.v, at.share)
+    return _balanced(replace(at, rho=rho, r=at.r * _over(at.rho, rho)))
+
+
+def _balanced(at: ConsensusState) -> ConsensusState:
+    """With a penalty of the cone for which the copies move as far as they are apart."""
     sigma, u = at.sigma, at.u
     if at.apart > 0.0 and at.moved > 0.0:
         factor = float(
@@ -327,7 +374,7 @@ def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
         )
         if not 1.0 / MIN_PENALTY_CHANGE < factor < MIN_PENALTY_CHANGE:
             sigma, u = sigma * factor, u / factor
-    return replace(at, rho=rho, r=r, sigma=sigma, u=u)
+    return replace(at, sigma=sigma, u=u)
 
 
 def _over(a: Vector, b: Vector) -> Vector:

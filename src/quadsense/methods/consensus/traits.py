@@ -46,7 +46,11 @@ class ConsensusTraits(Traits):
 
         Without a cone others come first, and this one where intervals are active.
         """
-        if not (shape.psd and cls.serves(shape)) or LeastSquaresTraits.forms(shape):
+        if not (shape.psd and cls.serves(shape)):
+            return None
+        if shape.diagonal and not shape.target:
+            return "the normal matrix is diagonal in a local basis: consensus ADMM"
+        if LeastSquaresTraits.forms(shape):
             return None
         return "least squares without a normal matrix: consensus ADMM"
 

@@ -54,7 +54,8 @@ class LeastSquaresTraits(Traits):
     @classmethod
     def _is_for_consensus(cls, shape: Shape) -> bool:
         """Whether first-order steps over the cone would go without a normal matrix."""
-        return shape.psd and shape.prefer == "least_squares" and not cls.forms(shape)
+        asked = shape.psd and shape.prefer == "least_squares"
+        return asked and ((shape.diagonal and not shape.target) or not cls.forms(shape))
 
     @classmethod
     def followers(cls, shape: Shape) -> tuple[str, ...]:
