@@ -8,7 +8,7 @@ from helpers import build, sampled
 
 import quadsense
 from quadsense import Status, theory
-from quadsense.core.potential import log_potential, residual_bound
+from quadsense.core.theory import log_potential, residual_bound
 
 PROBLEMS = {
     "orthonormal": quadsense.datasets.orthonormal,

@@ -105,7 +105,7 @@ def test_every_public_name_is_listed():
         module = importlib.import_module(f"quadsense.{home}")
         public |= {
             (f"quadsense.{part}", name)
-            for name, value in vars(module).items()
+            for name, value in ((name, getattr(module, name)) for name in dir(module))
             if not name.startswith("_")
             and (inspect.isroutine(value) or inspect.isclass(value))
             and getattr(value, "__module__", "").startswith(module.__name__)

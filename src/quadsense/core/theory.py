@@ -19,9 +19,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import as_numbers
-from quadsense.core.potential import arccosh_exp
+from quadsense.arrays import Array, as_numbers, namespace
 from quadsense.typing import is_number, is_whole
+
+__all__ = [
+    "LARGEST_PROVEN_C",
+    "PAPER_C",
+    "Schedule",
+    "potential_bound",
+    "progress_bound",
+    "schedule",
+    "sharpness",
+    "spectral_schedule",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)
+
 
 PAPER_C = 0.01
 """The lemmas' step constant, ``step * lam <= c`` [QSZ24, Lemma 5.3]."""
@@ -215,3 +231,36 @@ def potential_bound(
     if not (is_number(log_potential) and not math.isnan(log_potential)):
         raise ValueError(f"log_potential must be a number, got {log_potential!r}")
     return np.logaddexp(steps * math.log1p(-rate) + log_potential, math.log(m / 0.9))
+
+
+# --- the logarithm of the potential, without overflow --------------------------------------------
+
+
+def log_potential(x: Array) -> float:
+    r""":math:`\log \Phi = \log \sum_i \cosh x_i`, x being lam z [QSZ24, Section 5.1].
+
+    Terms are divided by :math:`e^M`, M = max|x|: x reaches :math:`\log m \cdot R/\delta`, far past
+    the 710 where cosh overflows [QSZ24, erratum 5].
+    """
+    xp = namespace(x)
+    size = xp.abs(x)
+    shift = float(xp.max(size))
+    scaled = 0.5 * xp.exp(size - shift) * (1.0 + xp.exp(-2.0 * size))
+    return shift + math.log(float(xp.sum(scaled)))
+
+
+def residual_bound(log_potential: float, lam: float) -> float:
+    r"""Largest ``max|z_i|`` that a potential allows: :math:`\cosh^{-1}(\Phi)/\lambda`.
+
+    Notes
+    -----
+    One term of the sum is at most the sum [QSZ24, App. B.2].
+    """
+    return arccosh_exp(log_potential) / lam
+
+
+def arccosh_exp(log_value: float) -> float:
+    """``arccosh(exp(v))`` for v >= 0 that may be far past 710."""
+    if log_value > 20.0:  # sqrt(e^2v - 1) equals e^v in float64
+        return log_value + math.log(2.0)
+    return math.acosh(max(1.0, math.exp(log_value)))

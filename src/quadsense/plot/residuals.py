@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.core import theory
-from quadsense.core.potential import residual_bound
+from quadsense.core.theory import residual_bound
 from quadsense.methods import METHODS
 from quadsense.plot.figures import (
     BLUE,

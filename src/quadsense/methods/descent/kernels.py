@@ -2,7 +2,7 @@
 
 Residuals come as ratios ``y_i = z_i / delta_i``, coefficients as ``d_i`` (see `Problem`), so that
 *met* is ``max|y| <= 1`` and the sharpness is a number ``L = lam * delta``. Values of sinh and cosh
-are divided by ``exp(shift)`` (see `core.potential`).
+are divided by ``exp(shift)`` (see `theory.log_potential`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy as np
 from quadsense.arrays import Array, Vector, is_numpy, is_tensor, to_numpy
 from quadsense.core import theory
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.potential import log_potential
+from quadsense.core.theory import log_potential
 from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.methods.steps import own, works_on_device
 from quadsense.proofs.rounding import Enclosure
