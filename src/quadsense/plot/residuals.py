@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.core import theory
+from quadsense.core.intervals import EPS
 from quadsense.core.theory import residual_bound
 from quadsense.methods import METHODS
 from quadsense.plot.figures import (
@@ -379,9 +380,11 @@ def draw_progress(axes: Any, result: Result) -> list[PointerValues]:
     known = np.flatnonzero(np.isfinite(values))
     if known.size > MOST_STEPS:
         known = known[np.unique(np.linspace(0, known.size - 1, MOST_STEPS).astype(np.int64))]
-    (line,) = axes.plot(
-        steps[known], values[known], color=BLUE, label=what, marker="o", ms=2.5, mew=0
-    )
+    heights, positive = values[known], values[known][values[known] > 0.0]
+    if positive.size:  # by decades a residual of 0 is where rounding begins
+        lowest = min(float(positive.min()), EPS * float(positive.max()))
+        heights = np.where(heights > 0.0, heights, lowest)
+    (line,) = axes.plot(steps[known], heights, color=BLUE, label=what, marker="o", ms=2.5, mew=0)
     proved = result.certificate.lower_bound
     if not least:
         axes.axhline(1.0, color=INK, lw=0.8, ls="--", label="tolerance")
