@@ -131,6 +131,7 @@ bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/small.py
+	$(BIN)/python benchmarks/many.py
 	$(BIN)/python benchmarks/default.py
 	$(BIN)/python benchmarks/columns.py
 	$(BIN)/python benchmarks/band.py
