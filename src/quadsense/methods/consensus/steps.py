@@ -283,7 +283,8 @@ def looked(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
         point = QuadraticPoint(shown.x, shown.values, shown.cost, shown.x)
         fits = crossed(inner, point, 0.0).size == 0
     gap, nothing = shown.cost - shown.lower, MAX_ZERO_COST * inner.nothing
-    if not np.isfinite(shown.cost):
+    spoilt = fits and -gap > max(program.gap * shown.cost, nothing)  # a bound above a cost
+    if spoilt or not np.isfinite(shown.cost):
         return replace(at, verdict=SquaresVerdict.STALLED)
     if fits and (gap <= enough * shown.cost or shown.cost <= nothing):
         return replace(at, verdict=SquaresVerdict.OPTIMAL)
