@@ -175,7 +175,9 @@ class Batch:
 
     def groups(self, chunk: Chunk) -> Iterator[tuple[npt.NDArray[np.intp], Normal]]:
         """Yield problems of a chunk that the compiled loops can take, and their normal matrices."""
-        own = chunk.plain
+        own, trace = chunk.plain, self.features.trace
+        if self.psd and trace is not None and trace <= 0.0:
+            return  # A = 0 at most: nothing to iterate on
         if self.normal is not None:
             whole = chunk.plain
             if chunk.missing is not None:
@@ -356,8 +358,9 @@ class Batch:
         if features.trace is not None:
             off = np.abs(x[:, :n].sum(axis=1) - features.trace) + gamma(2 * n) * root * size
             loss += np.abs(nu) * off
-        with np.errstate(divide="ignore"):
-            loss = (loss + far**2 / (4.0 * normal.sigma)) * UP
+        with np.errstate(divide="ignore", invalid="ignore"):
+            curved = np.where(normal.sigma > 0.0, far**2 / (4.0 * normal.sigma), np.inf)
+        loss = (loss + curved) * UP
         upper, low = most * (1.0 + total), fewest * (1.0 - total)
         lower = np.maximum(low - loss, 0.0)
         closed = upper - lower <= np.maximum(self.gap * upper, floor)

@@ -46,6 +46,8 @@ class Chunk:
         Of the sum of squares.
     plain : ndarray of bool, shape (k,)
         Problems that the compiled loops can take: without equalities, of moderate numbers.
+    empty : ndarray of bool, shape (k,)
+        Problems without any reading, of which nothing can be said.
     """
 
     first: int
@@ -54,6 +56,7 @@ class Chunk:
     ends: Ends | None
     weights: Array
     plain: Mask
+    empty: Mask
 
     def taken(self, index: npt.NDArray[np.intp]) -> Chunk:
         """Return these problems."""
@@ -68,8 +71,9 @@ class Chunk:
             ends = Ends(part(ends.below), part(ends.above), part(ends.unit))
         missing = None if self.missing is None else self.missing[index]
         return Chunk(
-            self.first, self.b[index], missing, ends, part(self.weights), self.plain[index]
-        )
+            self.first, self.b[index], missing, ends, part(self.weights), self.plain[index],
+            self.empty[index],
+        )  # fmt: skip
 
 
 class Readings:
@@ -142,6 +146,10 @@ class Readings:
             b = b.copy() if b.base is not None or not b.flags.owndata else b
         low = np.abs(b).max(axis=1)
         plain = (low < LARGEST_READING) & ((low > 1.0 / LARGEST_READING) | (low == 0.0))
+        empty = np.zeros(len(b), np.bool_)
+        if missing is not None:
+            empty |= missing.all(axis=1)
+        plain &= ~empty
         ends = self._ends(b, first, last)
         weights = self._part("weights", self.weights, first, last)
         if weights is not None and (weights < 0.0).any():
@@ -156,7 +164,7 @@ class Readings:
             ends = self._open(ends, missing)
             plain &= np.broadcast_to(np.isfinite(found).all(axis=1), plain.shape)
             found = np.where(np.isfinite(found), found, 0.0) if not plain.all() else found
-        return Chunk(first, b, missing, ends, found, plain)
+        return Chunk(first, b, missing, ends, found, plain, empty)
 
     def _check(self, sound: Mask, b: Array, first: int) -> None:
         if sound.all():

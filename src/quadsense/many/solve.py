@@ -109,7 +109,8 @@ def solve_many(
     conjugate : bool, default=False
         Rows are given as ``u_i*``.
     missing : {"raise", "drop"}, default="raise"
-        "drop" leaves out readings that are NaN, each problem its own.
+        "drop" leaves out readings that are NaN, each problem its own. One without any reading is
+        UNDECIDED, its A is NaN.
     fallback : bool, default=True
         Give to `solve` what is not decided at once: where an interval binds, where the readings
         do not determine A, and equalities. Otherwise these are UNDECIDED.
@@ -316,7 +317,7 @@ def _range(
         batch.work(chunk, answers)
         part = slice(begin, end)
         status, decided = judged(batch, answers, part)
-        done = decided | (not fallback)
+        done = decided | chunk.empty | (not fallback)
         answers.status[part] = np.where(done, status, -1)
         bar.move(int(done.sum()))
 
