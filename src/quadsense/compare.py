@@ -189,7 +189,7 @@ def question_to_cvxpy(
     constraints = [v == F @ x, *([A >> 0] if question.psd else [])]
     cost, rows = _row_terms(v, question, cp)
     constraints += rows
-    if np.any(question.C):
+    if question.linear:
         cost = cost + _packed_of(question.C, n, is_complex) @ x
     if question.alpha:
         prior = _packed_of(question.prior, n, is_complex)

@@ -239,16 +239,15 @@ def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_
     center depends on every one.
     """
     lo, hi = question.lo, question.hi
-    forced = np.maximum(np.maximum(lo, -hi), 0.0)
-    most = float(np.max(forced, where=np.isfinite(forced), initial=0.0))
+    most = float(np.maximum(lo, -hi).max(initial=0.0))
     if most > 0.0 and question.rows == "squares":
-        most = max(most, float(np.max(np.abs(question.reading), initial=0.0)))
+        most = max(most, float(np.abs(question.reading).max(initial=0.0)))
     if most > 0.0 and (question.alpha or question.log_det):
         prior = question.prior
         entries = prior if isinstance(prior, float) else len(prior) * float(np.max(np.abs(prior)))
         most = max(most, abs(entries))
     most *= MIN_FAR_RATIO
-    far = (np.isfinite(hi) & (hi > most), np.isfinite(lo) & (lo < -most))
+    far = (hi > most) & (hi < np.inf), (lo < -most) & (lo > -np.inf)
     rows = far[0] | far[1]
     if most == 0.0 or question.rows == "center" or not rows.any():
         return question, np.zeros(question.m, bool)

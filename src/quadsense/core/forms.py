@@ -260,6 +260,8 @@ class FactorForm:
     @property
     def mass(self) -> float:
         """``||X||_F^2``: no eigenvalue of A exceeds it, and rounding is in proportion to it."""
+        if isinstance(self.factor, np.ndarray):
+            return float(np.vdot(self.factor, self.factor).real)
         xp = namespace(self.factor)
         return float(xp.sum(xp.abs(self.factor) ** 2))
 

@@ -86,6 +86,11 @@ class Question:
         return int(self.lo.size)
 
     @property
+    def linear(self) -> bool:
+        """Whether C is not 0."""
+        return self.C != 0.0 if isinstance(self.C, float) else bool(np.any(self.C))
+
+    @property
     def equal(self) -> npt.NDArray[np.bool_]:
         """Which rows are equalities."""
         return np.asarray(self.lo == self.hi)

@@ -121,7 +121,7 @@ def nearest_within(
             if length == full:
                 chosen.append(row)
                 signs.append(sign)
-                u = np.append(u, own)
+                u = np.concatenate([u, [own]])
                 break
             del chosen[first], signs[first]
             u = np.delete(u, first)

@@ -339,7 +339,7 @@ def make_objective(
         dual = None  # beyond float64's range in units of the user's rows
     size = matrix.norm()
     nothing: float | None = None
-    squares = not question.log_det and not np.any(question.C) and question.rows != "center"
+    squares = not question.log_det and not question.linear and question.rows != "center"
     # With a distance the objective is 0 up to rounding for a multiple of I alone.
     if fits and squares and (not question.alpha or slip > value):
         nothing = _nothing(data, question, matrix, size)
@@ -386,7 +386,7 @@ def _nothing(data: Measurements, question: Question, matrix: SensedMatrix, norm:
     rows, weights = question.rows, question.weights
     if rows == "center" or question.log_det:
         return NEGLIGIBLE * (1.0 + question.m)
-    linear = bool(np.any(question.C))
+    linear = question.linear
     if linear or rows not in ("squares", "within"):
         ends = np.stack([question.lo, question.hi])
         largest = np.where(np.isfinite(ends), np.abs(ends), 0.0).max(axis=0)

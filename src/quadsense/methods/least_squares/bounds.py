@@ -154,7 +154,7 @@ class Judge:
         E, Z = self.even
         if Z is not None and self._within(T, mass):
             inside = Z.conj().T @ cone.unpack(T) @ Z
-            least, reach = numbers(np.linalg.eigvalsh(inside)[0], E @ x)
+            least, reach = numbers(cone.spectrum(inside)[0], E @ x)
             shift = max(0.0, -least) + rounding * self._spread
             # By more, where that costs nothing: then a plain sum proves T to be definite.
             plain = 8.0 * (cone.n + self.program.F.raw.m + 16) * UNIT * mass * self._spread
@@ -184,10 +184,9 @@ class Judge:
         w, b = cost.w[rows], cost.b[rows]
         y = 2.0 * w * (values - b) + mu
         free = np.where(y > 0.0, hi, np.where(y < 0.0, lo, values))
-        free = np.where(w > 0.0, b + y / np.where(w > 0.0, 2.0 * w, 1.0), free)
-        best = np.clip(free, lo, hi)
-        with np.errstate(invalid="ignore"):
-            left = y * (best - values) - w * ((best - b) ** 2 - (values - b) ** 2)
+        free = np.where(w > 0.0, b + y / (2.0 * w), free)
+        best = np.minimum(np.maximum(free, lo), hi)
+        left = y * (best - values) - w * ((best - b) ** 2 - (values - b) ** 2)
         return float(np.abs(left).sum())
 
     def dual(self, values: Vector, rows: Rows, mu: Vector, judged: Judgement) -> Vector:
@@ -302,8 +301,7 @@ def at(program: SquaresProgram, state: SquaresState, point: QuadraticPoint) -> S
 def worst_ratio(program: SquaresProgram, values: Vector) -> float:
     """The worst ratio of readings, equalities and rows that ask nothing apart."""
     ends = program.ends
-    with np.errstate(all="ignore"):
-        ratios = ends.ratios(program.scale * values - ends.reading)
+    ratios = ends.ratios(program.scale * values - ends.reading)
     ratios = ratios[(program.lo < program.hi) & np.isfinite(ratios)]
     return float(ratios.max(initial=0.0))
 
@@ -327,8 +325,7 @@ def goal(program: SquaresProgram, judged: Judgement, cost: float) -> float:
 
 def small(program: SquaresProgram) -> float:
     """A gap that does not matter to the user."""
-    with np.errstate(over="ignore", under="ignore", divide="ignore"):
-        return float(min(np.divide(GAP_GOAL, program.unit), MIN_GAP_SHARE * program.nothing))
+    return float(min(np.divide(GAP_GOAL, program.unit), MIN_GAP_SHARE * program.nothing))
 
 
 def acceptable(program: SquaresProgram, judged: Judgement, cost: float) -> bool:
@@ -345,17 +342,15 @@ def rounding(program: SquaresProgram) -> float:
 def margins(program: SquaresProgram, room: float, size: float = 1.0) -> tuple[Vector, Vector]:
     """Intervals a little inside the true ones: more than rounding takes away for A of that size."""
     lo, hi = program.lo, program.hi
-    with np.errstate(invalid="ignore", over="ignore"):
-        half = np.where(lo < hi, 0.5 * (hi - lo), 0.0)
-        wide = np.minimum(half, 1.0)
-        rounded = room / ROOM * rounding(program) * size
-        inside = np.minimum(np.maximum(room * wide, rounded), 0.25 * half)
+    half = np.where(lo < hi, 0.5 * (hi - lo), 0.0)
+    rounded = room / ROOM * rounding(program) * size
+    inside = np.minimum(np.maximum(room * np.minimum(half, 1.0), rounded), 0.25 * half)
     return lo + inside, hi - inside
 
 
 def crossed(program: SquaresProgram, point: QuadraticPoint, room: float) -> Rows:
     """Rows whose readings are not inside these."""
     lo, hi = margins(program, room)
-    size = float(np.linalg.norm(point.x)) + np.abs(np.where(lo == hi, lo, 0.0))
+    size = float(np.linalg.norm(point.x)) + np.abs(lo)
     slack = np.where(lo == hi, rounding(program) * size, 0.0)
     return np.flatnonzero((point.values < lo - slack) | (point.values > hi + slack))

@@ -131,13 +131,21 @@ class LeastSquaresCone:
         return self._decomposed(x, True)
 
     def _decomposed(self, x: Vector, vectors: bool) -> tuple[Vector, Array]:
+        return self._solved(self.unpack(x) if self.on_device else self._triangle(x), vectors)
+
+    def spectrum(self, A: Array) -> Vector:
+        """Eigenvalues of a matrix like these, of this order or a smaller one."""
+        return self._solved(A, False)[0]
+
+    def _solved(self, A: Array, vectors: bool) -> tuple[Vector, Array]:
+        """Eigenvalues of the lower triangle, and vectors; it may be overwritten."""
         look(self.flops)
         if self.on_device:
-            return _on_device(self.unpack(x), vectors)
+            return _on_device(A, vectors)
         solve = lapack.zheevd if self.is_complex else lapack.dsyevd
-        values, V, info = solve(self._triangle(x), lower=1, compute_v=int(vectors), overwrite_a=1)
+        values, V, info = solve(A, lower=1, compute_v=int(vectors), overwrite_a=1)
         if info != 0:  # no number among the entries
-            return np.full(self.n, np.nan), np.full((self.n, self.n), np.nan, self.dtype)
+            return np.full(len(A), np.nan), np.full(A.shape, np.nan, self.dtype)
         return values, V
 
     def factor(self, x: Vector) -> Array:

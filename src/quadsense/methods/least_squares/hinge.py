@@ -173,7 +173,7 @@ def prepare(problem: Problem) -> MissesProgram | None:
     if question is None or question.rows != "slack_squares" or not question.psd:
         return None
     live = (to_numpy(problem.rows.nonzero) > 0.0) & (question.weights > 0.0)
-    if question.hard.any() or question.alpha or np.any(np.asarray(question.C) != 0.0):
+    if question.hard.any() or question.alpha or question.linear:
         return None
     ends = np.concatenate([question.lo[live], question.hi[live]])
     ends = np.abs(ends[np.isfinite(ends)])

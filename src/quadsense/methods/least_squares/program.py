@@ -297,7 +297,7 @@ def prepare(problem: Problem) -> SquaresProgram | None:
     question = problem.question
     if question is None or question.rows != "squares":
         return None
-    if question.log_det or np.any(np.asarray(question.C) != 0.0):
+    if question.log_det or question.linear:
         return None
     F = problem.rows.at_work()
     there = F.waits
