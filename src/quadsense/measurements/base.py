@@ -260,11 +260,13 @@ class Measurements(StoredMeasurements):
         >>> data.constrained(trace=3.0, constraints=[([[0, 1], [1, 0]], -1.0, 1.0)])
         Measurements(m=2, n=2, dense, real, 2 constraints)
         """
+        own = self._rows.raw.kind.constraints if self._plain is None else ()
+        if trace is None and constraints == () == own:
+            return self
         found = checked_constraints(trace, constraints, self.n, self._rows.is_complex)
-        if self._plain is None:
-            names = {each.name for each in found}
-            own = checked_constraints(None, self._rows.raw.kind.constraints, self.n, False)
-            found += tuple(each for each in own if each.name not in names)
+        names = {each.name for each in found}
+        own = checked_constraints(None, own, self.n, False)
+        found += tuple(each for each in own if each.name not in names)
         if not found:
             return self
         if self._plain is not None:

@@ -19,6 +19,9 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_bounds, checked_tolerance, checked_vector
 from quadsense.typing import MissingName, is_number
 
+MISSING: tuple[MissingName, ...] = get_args(MissingName)
+"""What may be done about readings that are NaN."""
+
 
 class GivenReadings(NamedTuple):
     """Readings and their tolerances in the terms of `Measurements`.
@@ -66,13 +69,14 @@ def interpreted(
     sigma, shots, confidence, missing
         As in `quadsense.solve`.
     """
-    if not (isinstance(missing, str) and missing in get_args(MissingName)):
+    if not (isinstance(missing, str) and missing in MISSING):
         raise ValueError(f"missing must be 'raise' or 'drop', got {missing!r}")
     _check_one_way(given, sigma, shots)
     if frame is not None:
         given, shots = _flat(given, m, frame), _flattened(shots, m, frame)
-    if given.b is not None:
-        given = given._replace(b=as_numbers("b", given.b))
+    b = None if given.b is None else as_numbers("b", given.b)
+    if b is not given.b:
+        given = given._replace(b=b)
     absent = _absent(m, of, given, missing)
     if absent is not None:
         given = given._replace(b=np.where(absent, 0.0, given.b.reshape(-1)), missing=absent)

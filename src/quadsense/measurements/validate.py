@@ -223,9 +223,9 @@ def checked_vector(
     name: str, values: Any, m: int, scalar: bool = False, infinite: bool = False, of: str = "U"
 ) -> Vector:
     """`values` as a float64 vector of length m without NaN or infinity, or a ValueError."""
-    if type(values) is float and scalar:
-        array = np.full(m, values)
-    elif type(values) is np.ndarray and values.dtype == np.float64:
+    if type(values) is float and scalar and math.isfinite(values):
+        return np.full(m, values)
+    if type(values) is np.ndarray and values.dtype == np.float64:
         array = values
     else:
         array = as_numbers(name, values)

@@ -12,7 +12,13 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import record
 from quadsense.methods.base import COLD, Problem, Trace, Warm
 from quadsense.methods.cg import residuals
-from quadsense.methods.cg.system import CGSystem, NormalOperator, given_gram, prepare
+from quadsense.methods.cg.system import (
+    CGSystem,
+    NormalOperator,
+    given_gram,
+    prepare,
+    starting_ratio,
+)
 from quadsense.methods.cg.traits import ConjugateGradientTraits
 from quadsense.methods.steps import (
     Stepped,
@@ -80,9 +86,9 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
             operator = NormalOperator(problem.rows, formed=False, given=weighed)
             masses = np.asarray(squares * to_numpy(problem.rows.masses))
-            system = CGSystem(
-                problem.rows, b, squares * delta, problem.tau, z1, operator, 0, masses
-            )
+            widths = squares * delta
+            ratio = starting_ratio(problem.rows, b, widths, z1)
+            system = CGSystem(problem.rows, b, widths, problem.tau, z1, operator, 0, ratio, masses)
             return CGProgram(problem, system, squares)
         rows, squares = weighed_rows(problem)
         b, delta = squares * at_work(problem, problem.b), squares * at_work(problem, problem.delta)

@@ -36,6 +36,8 @@ SHIFT_GROWTH = 8.0
 EPS_SINGLE = float(np.finfo(np.float32).eps)
 # Least over largest diagonal entry from which a factorisation needs no scaling.
 MIN_EVEN_DIAGONAL = 1e-2
+# Distance of its entries from 1 up to which it is taken for even as it is.
+EVEN_DIAGONAL = 2e-3
 # Order up to which double precision takes no longer.
 MAX_DOUBLE_ORDER = 128
 # Squared pivots within this factor of the shift: eigenvalues that the factor does not resolve.
@@ -84,13 +86,16 @@ def factor(upper: Float) -> CGFactor:
         Fortran order. Overwritten.
     """
     diagonal = upper.diagonal().astype(np.float64)
-    # An unknown that no row sees has a zero diagonal: any scale will do.
-    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
-    if bool((np.abs(scale - 1.0) < 1e-3).all()):
-        scale = np.ones_like(scale)
+    least, most = float(diagonal.min()), float(diagonal.max())
+    if not least > 0.0:  # an unknown that no row sees: any scale will do
+        diagonal[~(diagonal > 0.0)] = 1.0
+    if least > 1.0 - EVEN_DIAGONAL and most < 1.0 + EVEN_DIAGONAL:
+        scale = np.ones_like(diagonal)
     else:
-        upper *= scale.astype(upper.dtype)
-        upper *= scale.astype(upper.dtype)[:, None]
+        scale = 1.0 / np.sqrt(diagonal)
+        factors = scale.astype(upper.dtype, copy=False)
+        upper *= factors
+        upper *= factors[:, None]
     added, shift = 0.0, FIRST_SHIFT * float(np.finfo(upper.dtype).eps) * math.sqrt(len(upper))
     while True:
         add_to_diagonal(upper, shift - added)
@@ -263,6 +268,8 @@ class CGSystem:
         K.
     memory : int
         Bytes of K or of the preconditioner up to which it is formed; `MAX_FORMED_BYTES` or less.
+    start_ratio : float
+        Ratio of the start, rounding included.
     masses : (m,) array or None
         What the rounding of each reading is in proportion to; None: as `F` says.
     explicit : bool
@@ -282,6 +289,7 @@ class CGSystem:
     z1: Vector
     operator: NormalOperator
     memory: int
+    start_ratio: float
     masses: Vector | None = None
     explicit: bool = field(init=False)
     unknowns: int = field(init=False)
@@ -337,7 +345,8 @@ class CGSystem:
         """Return the system with tolerances `goal` times as wide; what is derived is shared."""
         known: dict[float, Self] = self.__dict__.setdefault("_aiming", {})
         if goal not in known:
-            other = replace(self, delta=goal * self.delta)
+            ratio = self.start_ratio / goal
+            other = replace(self, delta=goal * self.delta, start_ratio=ratio)
             for name in ("factor",):
                 if name in self.__dict__:
                     other.__dict__[name] = self.__dict__[name]
@@ -347,12 +356,6 @@ class CGSystem:
     def times(self, y: Vector, double: bool) -> tuple[Vector, Inexact | None]:
         """``K y``, and ``F*(y)`` where it was formed; see `NormalOperator.times`."""
         return self.operator.times(y, double)
-
-    @cached_property
-    def start_ratio(self) -> float:
-        """Ratio of the start, rounding included."""
-        size = self.F.amplification * np.abs(self.b + self.z1)
-        return self.worst_ratio(self.z1, (self.F.n + 4) * UNIT_ROUNDING * size)
 
     def worst_ratio(self, z: Vector, bound: Vector) -> float:
         """The largest ratio of residuals that err by as much as the bound."""
@@ -439,15 +442,21 @@ def prepare(
         A1 = F.kind.own(A1)
         z1 = F.forward(A1) - b
     size = F.unknowns
-    ratio = float((np.abs(z1) / delta).max(initial=1.0))
+    ratio = starting_ratio(F, b, delta, z1)
     # Generic rows contract the residual by sqrt(m/N) per step (the edges of the spectrum of K).
     contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
-    steps = 1.0 - math.log(ratio) / math.log(contraction)
+    steps = 1.0 - math.log(max(ratio, 1.0)) / math.log(contraction)
     share = _share(F) if ratio <= SINGLE_GAIN or F.coarse else 1.0
     cheaper = 8 * m * m <= memory and pays_to_form(F, steps, ENTRY, share)
     # With n > m no n-by-n matrix is formed, whatever the cost.
     operator = NormalOperator(F, n > m or cheaper)
-    return CGSystem(F, b, delta, A1, z1, operator, memory)
+    return CGSystem(F, b, delta, A1, z1, operator, memory, start_ratio=ratio)
+
+
+def starting_ratio(F: Sensing, b: Vector, delta: Vector, z1: Vector) -> float:
+    """Return the largest ratio of the residuals of the start, rounding included."""
+    size = F.amplification * np.abs(b + z1)
+    return float(((np.abs(z1) + (F.n + 4) * UNIT_ROUNDING * size) / delta).max(initial=0.0))
 
 
 def _weight(F: Sensing) -> float:
