@@ -122,7 +122,10 @@ LINES: dict[str, Line] = {
     "psd 40 x 2460, no tolerance": Line(partial(noisy, 40, 2460, 1e-2), 0.3, PSD, before=PSD),
     "any 3 x 64": Line(partial(gaussian, 3, 64, 1e-3), 0.3, ANY, before=ANY, looped=True),
     "psd 3 x 64": Line(partial(gaussian, 3, 64, 1e-3), 0.3, PSD, before=PSD, looped=True),
-    "default 10 x 40": Line(partial(gaussian, 10, 40, 1e-3), 0.3, before=ANY, looped=True),
+    "default 10 x 40": Line(partial(gaussian, 10, 40, 1e-3), 0.3, before={}, looped=True),
+    "default 10 x 40, any before": Line(
+        partial(gaussian, 10, 40, 1e-3), 0.3, before=ANY, looped=True
+    ),
     **{
         f"psd within intervals {n} x {m}": Line(
             partial(bounded, n, m), 3.0, PSD, peers=("Clarabel",), looped=True

@@ -105,10 +105,10 @@ def nearest_within(
                 if info != 0:  # equal rows
                     return None
                 new = added - falls @ held
-                limits = np.full(falls.shape, np.inf)
-                np.divide(u, falls, out=limits, where=falls > MIN_FALL)
-                first = int(limits.argmin())
-                most = float(limits[first])
+                falling = (falls > MIN_FALL).nonzero()[0]
+                if falling.size:
+                    limits = u[falling] / falls[falling]
+                    first, most = int(falling[limits.argmin()]), float(limits.min())
             size = float(new @ new)
             full = distance / size if size > MIN_NEW_PART * float(added @ added) else math.inf
             length = min(full, most)

@@ -227,6 +227,7 @@ class _Sum:
 
     def __init__(self) -> None:
         self.terms: list[Vector] = []
+        self.factors: list[tuple[Vector, Vector]] = []
         self.slack = 0.0
 
     def add(self, terms: Vector) -> None:
@@ -237,9 +238,13 @@ class _Sum:
         self.slack += 2.0 * ROUNDINGS * float(np.abs(terms).sum())
 
     def add_products(self, a: Vector, b: Vector) -> None:
-        """Return ``a_i b_i``, exact except for underflow."""
-        if not a.size:
-            return
+        """Add ``a_i b_i``, exact except for underflow."""
+        if a.size:
+            self.factors.append((a, b))
+
+    def _multiply(self) -> None:
+        """Make terms of the products, all at once."""
+        a, b = map(np.concatenate, zip(*self.factors, strict=True))
         products = a * b
         rest = product_error(a, b, products)
         sizes = np.abs(products)
@@ -251,6 +256,8 @@ class _Sum:
 
     def above(self) -> float:
         """Return the sum, rounded up; infinite where a term is infinite or not a number."""
+        if self.factors:
+            self._multiply()
         total = np.concatenate(self.terms) if self.terms else np.zeros(0)
         if not np.isfinite(total).all():
             return math.inf

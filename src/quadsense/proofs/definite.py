@@ -82,7 +82,7 @@ def first_shift(
     for size in sizes:
         np.copyto(work, S)
         entries -= size * diagonal + offset
-        trace = float(np.sum(entries.real))
+        trace = float(entries.real.sum())
         if cholesky(work, overwrite=True) is not None:
             return Shift(size, trace)
     return None

@@ -371,11 +371,9 @@ def is_admitted(
 
     Under slack, and where there is no tolerance, only constraints, the last rows, must be met.
     """
-    asked = np.ones(met.size, bool)
-    asked[set_aside] = False
     if preference.slack or not preference.target:
-        asked[:measured] = False
-    return bool(met[asked].all())
+        return bool(met[measured:].all())
+    return bool((np.delete(met, set_aside) if len(set_aside) else met).all())
 
 
 def _nothing(data: Measurements, question: Question, matrix: SensedMatrix, norm: float) -> float:

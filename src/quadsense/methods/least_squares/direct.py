@@ -71,11 +71,10 @@ def cut_minimizer(program: SquaresProgram, R: Array, least: Vector) -> CutMinimi
         The minimizer without cone and intervals.
     """
     cone, G = program.cone, program.cost.whole
-    if (
-        G is None
-        or not _is_served(program, R)
-        or np.count_nonzero(cone.eigenvalues(least) < 0.0) > MAX_NEGATIVE
-    ):
+    if G is None or not _is_served(program, R):
+        return None
+    eigenvalues, V = cone.eigen(least)
+    if np.count_nonzero(eigenvalues < 0.0) > MAX_NEGATIVE:
         return None
     lo, hi = program.lo, program.hi
     inverse, info = lapack.dtrtri(R)
@@ -87,8 +86,8 @@ def cut_minimizer(program: SquaresProgram, R: Array, least: Vector) -> CutMinimi
     enough = min(MAX_NEGATIVE_PART, 0.5 * INWARD_SHARE * float(half.min()))
 
     def cuts(v: Vector) -> tuple[Array, Vector] | None:
-        x = least + inverse @ v
-        eigenvalues, V = cone.eigen(x)
+        nonlocal eigenvalues, V
+        eigenvalues, V = cone.eigen(least + inverse @ v)
         negative = eigenvalues < 0.0
         size = max(float(np.linalg.norm(eigenvalues)), 1.0)
         if float(np.linalg.norm(eigenvalues[negative])) <= enough * size:
@@ -102,8 +101,8 @@ def cut_minimizer(program: SquaresProgram, R: Array, least: Vector) -> CutMinimi
     )
     if found is None:
         return None
-    v, u = found
-    values, V = cone.eigen(least + inverse @ v)
+    _, u = found
+    values = eigenvalues  # where cuts were last asked for, which is at the point found
     rank = int(np.count_nonzero(values > abs(float(values[0])))) if values[0] < 0.0 else cone.n
     if rank == 0:
         return None

@@ -23,7 +23,7 @@ from quadsense.methods.least_squares.bounds import (
     SquaresVerdict,
     judge_of,
 )
-from quadsense.methods.least_squares.program import SquaresProgram, prepare
+from quadsense.methods.least_squares.program import SquaresProgram, packed, prepare
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.methods.traits import GapOptions
@@ -80,12 +80,10 @@ class LeastSquares(LeastSquaresTraits, Stepped):
             if inner is None:
                 return SquaresState(SquaresStage.DIRECT, SquaresVerdict.STALLED)
             cone, prior = inner.cone, inner.question.prior
-            near = prior * np.eye(cone.n) if np.ndim(prior) == 0 else prior
-            if warm.fit is not None and cone.psd:
-                near = to_numpy(warm.fit.to_dense())
+            near = prior if warm.fit is None or not cone.psd else to_numpy(warm.fit.to_dense())
             try:
-                x = cone.pack(cone.beside(np.asarray(near, cone.dtype)))
-                return self._onward(program, phases.start(inner, x / inner.scale))
+                x = packed(cone, near) / inner.scale
+                return self._onward(program, phases.start(inner, x))
             except OVERFLOW_ERRORS:
                 return SquaresState(SquaresStage.DIRECT, SquaresVerdict.STALLED)
 

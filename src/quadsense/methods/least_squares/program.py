@@ -302,8 +302,10 @@ def prepare(problem: Problem) -> SquaresProgram | None:
     F = problem.rows.at_work()
     there = F.waits
     whole = problem.rows.on_numpy() if there else F
-    weights = np.where(question.hard, 0.0, question.weights)
-    weights = weights * (to_numpy(problem.rows.nonzero) > 0.0)
+    weights, hard = question.weights, bool(question.hard.any())
+    if hard or problem.rows.has_zero_rows:
+        weights = np.where(question.hard, 0.0, weights)
+        weights = weights * (to_numpy(problem.rows.nonzero) > 0.0)
     alpha = float(question.alpha)
     largest = max(float(weights.max(initial=0.0)), alpha)
     if not (0.0 < largest < np.inf):
@@ -313,7 +315,7 @@ def prepare(problem: Problem) -> SquaresProgram | None:
     scale = _scale(question, weights, alpha)
     b = np.where(weights > 0.0, question.reading, 0.0) / scale
     lo, hi = question.lo / scale, question.hi / scale
-    row = trace_row(whole, question) if question.psd and question.hard.any() else None
+    row = trace_row(whole, question) if question.psd and hard else None
     trace = None
     if row is not None:
         trace = float(lo[row]) * F.n / float(whole.squares[row])
@@ -322,7 +324,7 @@ def prepare(problem: Problem) -> SquaresProgram | None:
         lo, hi = lo.copy(), hi.copy()
         lo[row], hi[row] = -np.inf, np.inf
     cone = LeastSquaresCone(F.n, F.is_complex, question.psd, trace, F.beside, there)
-    p = _packed(cone, question.prior) / scale if alpha else np.zeros_like(cone.identity)
+    p = packed(cone, question.prior) / scale if alpha else np.zeros_like(cone.identity)
     weights, b, lo, hi = map(F.beside, (weights, b, lo, hi))
     cost = Quadratic(F, cone, weights, b, alpha, p)
     ends = problem.ends.each(F.beside) if there else problem.ends
@@ -346,7 +348,7 @@ def _scale(question: Question, weights: Vector, alpha: float) -> float:
     return power_of_four(largest) if 0.0 < largest < np.inf else 1.0
 
 
-def _packed(cone: LeastSquaresCone, P: Any) -> Vector:
+def packed(cone: LeastSquaresCone, P: Any) -> Vector:
     """A matrix, or a number for a multiple of I, packed."""
     if np.ndim(P) == 0:
         return float(P) * cone.identity
