@@ -18,13 +18,14 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core import packed
-from quadsense.files import Strips
 from quadsense.measurements.dense import Dense, NotFinite
 from quadsense.measurements.probes import Form, Probes, squared_columns, squares
 from quadsense.system.watch import look
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+
+    from quadsense.files import Strips
 
 
 Work = str | Callable[..., Any]

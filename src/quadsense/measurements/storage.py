@@ -20,7 +20,6 @@ from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.shards import Shards, is_client, refuse_other_than_client
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import AsComplex, Stack
 from quadsense.measurements.tensors import elsewhere
@@ -442,6 +441,8 @@ def placed_on(data: Measurements, device: Any) -> Given:
     """Those of the same measurements on a device, or on the cluster of a client."""
     if data._plain is not None:
         raise ValueError("these measurements have their constraints: use `plain`")
+    from quadsense.measurements.shards import is_client, refuse_other_than_client
+
     refuse_other_than_client(device)
     kind: Any = (data._rows if is_client(device) else data.unit_rows).raw.kind
     rows: Any = None
@@ -463,6 +464,7 @@ def placed_on(data: Measurements, device: Any) -> Given:
 def _on_cluster(data: Measurements, kind: Any, client: Any) -> OnCluster:
     """Rows in files as those of a cluster."""
     from quadsense.measurements.cluster import OnCluster  # brings asyncio, a tenth of an import
+    from quadsense.measurements.shards import Shards
 
     if isinstance(kind, OnCluster):
         return OnCluster(client, kind.given)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from quadsense import files
 from quadsense.arrays import (
     Array,
     Vector,
@@ -25,13 +26,11 @@ from quadsense.arrays import (
     namespace,
     to_numpy,
 )
-from quadsense.files import Strips
 from quadsense.measurements.dense import Dense
 from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.shards import Shards, current_client
 from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.tensors import Tensors
 from quadsense.typing import LARGEST_WHOLE, check_flag, is_number
@@ -56,7 +55,7 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     if isinstance(U, Probes):
         _check_shape((U.m, U.n))
         return Sensing(U, conjugate)
-    if isinstance(U, Strips):
+    if isinstance(U, files.Strips):
         _check_shape(U.shape)
         return Sensing(OnDisk(U), conjugate)
     if is_dask(U):
@@ -85,6 +84,7 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
 def _of_dask(U: Any) -> Probes:
     """Rows of a dask.array: on the cluster of the current client, where there is one."""
     from quadsense.measurements.cluster import InChunks, OnCluster  # for those who need it
+    from quadsense.measurements.shards import Shards, current_client
 
     _check_kind("U", U.dtype)
     if any(size != size for size in U.shape):  # NaN

@@ -188,6 +188,12 @@ def _check_time_limit(time_limit: Any, data: Any) -> None:
         raise ValueError(f"time_limit must be a number of seconds, got {time_limit!r}")
 
 
+def check_every(every: Any, data: Any = None) -> None:
+    """Refuse what is no number of seconds."""
+    if not (is_number(every) and every >= 0):
+        raise ValueError(f"checkpoint_every must be a number of seconds, got {every!r}")
+
+
 def _check_callback(callback: Any, data: Any) -> None:
     if not (callback is None or callable(callback)):
         raise ValueError(f"callback must be callable, got {callback!r}")
@@ -357,7 +363,9 @@ class Query:
     )
     checkpoint_every: Real = field(
         default=60.0,
-        metadata=about("run", "Seconds between two writings, at least.", kind=float, metavar="S"),
+        metadata=about(
+            "run", "Seconds between two writings, at least.", check_every, kind=float, metavar="S"
+        ),
     )
     options: Mapping[str, Any] = field(default_factory=dict)
 

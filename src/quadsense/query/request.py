@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,10 +25,12 @@ from quadsense.methods import COLD, METHODS, Options, Traits, Warm
 from quadsense.query.query import STARTS, Query, nearest_name
 from quadsense.result.result import Result
 from quadsense.result.values import on_rows_of
-from quadsense.run.journal import Journal
 from quadsense.run.loop import Limits
 from quadsense.system.watch import Watch
 from quadsense.typing import check_flag, to_generator
+
+if TYPE_CHECKING:
+    from quadsense.run.journal import Journal
 
 
 def refuse_unknown(call: str, named: Iterable[str], options: Mapping[str, object]) -> None:

@@ -14,7 +14,6 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.forms import FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER
-from quadsense.files.codec import decode, encode
 from quadsense.measurements.column_scaling import can_be_columns
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.dense import Stored
@@ -38,6 +37,8 @@ EARLIEST = 5
 
 def save_result(path: str | os.PathLike[str], result: Result) -> None:
     """Write a result: see `Result.save`."""
+    from quadsense.files.codec import encode
+
     files.check_writable(path)
     nothing: Any = None
     claim = replace(result.certificate, matrix=nothing, data=None)
@@ -141,6 +142,8 @@ def load_result(path: str | os.PathLike[str]) -> Result:
             f"{path} was written by {age} quadsense (format {version}, this one reads {EARLIEST} "
             f"to {VERSION}): {advice}"
         )
+    from quadsense.files.codec import decode
+
     try:
         if not is_whole(version):
             raise ValueError("its format is no number")
@@ -213,6 +216,8 @@ def _without_one_sided_squares(whole: Any, arrays: Any) -> Any:
         return whole
     if all(np.isfinite(each).all() for each in ends):
         return whole
+    from quadsense.files.codec import encode
+
     said = because("said", text="format 5 counted readings of one-sided rows in the sum of squares")
     reason = encode(said)[1]
     facts = {**result["fields"]["facts"]["fields"], "reason": reason}

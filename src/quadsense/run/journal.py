@@ -23,7 +23,7 @@ from quadsense.files.formats import check_place, whole
 from quadsense.files.npz import save
 from quadsense.run.fingerprint import DATA, Marks, difference, held_otherwise
 from quadsense.system.watch import Watch
-from quadsense.typing import check_path, is_number
+from quadsense.typing import check_path
 from quadsense.vocabulary import Claim
 
 FORMAT = "quadsense checkpoint"
@@ -451,11 +451,7 @@ class Journal:
         self._folder.write(name, value, self._also)
 
 
-def to_journal(checkpoint: Any, every: Any, watch: Watch) -> Journal | None:
-    """The journal in that folder, not entered yet; None where no checkpoint is wanted."""
-    if not (is_number(every) and every >= 0):
-        raise ValueError(f"checkpoint_every must be a number of seconds, got {every!r}")
-    if checkpoint is None:
-        return None
+def to_journal(checkpoint: Any, every: float, watch: Watch) -> Journal:
+    """Return the journal in that folder, not entered yet."""
     check_path("checkpoint", checkpoint, "folder")
-    return Journal(Path(os.fsdecode(os.fspath(checkpoint))), float(every), watch)
+    return Journal(Path(os.fsdecode(os.fspath(checkpoint))), every, watch)

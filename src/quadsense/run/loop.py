@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from quadsense.methods import COLD, Method, Problem, Warm
 from quadsense.methods.steps import looked
 from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.run.fingerprint import mark
-from quadsense.run.journal import Journal, Record
 from quadsense.run.recorder import Recorder
 from quadsense.system.watch import Interrupts, Stop, Watch
 from quadsense.vocabulary import Claim, Reason, Status, Why, because
+
+if TYPE_CHECKING:
+    from quadsense.run.journal import Journal, Record
 
 MIN_PROGRESS = 1e-3
 """A run is stalled when the max residual has not fallen by this share in `patience` strides."""
@@ -201,6 +203,8 @@ class _Run:
     def _keep(self) -> None:
         """Keep in mind where to go on, where there is a journal."""
         if self.limits.journal is not None and self.status is None:
+            from quadsense.run.journal import Record
+
             self.kept = Record(
                 self.origin, self.state, self.best, self.claim, self.corrections, self.quiet,
                 self.mark, len(self.recorder.rows),

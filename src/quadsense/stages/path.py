@@ -29,7 +29,7 @@ from quadsense.preferences import (
 )
 from quadsense.proofs.infeasible import user_dual
 from quadsense.query.plan import decided, refuse_what_cannot_fit
-from quadsense.query.query import DEFAULTS, PARAMETERS, Query, environment
+from quadsense.query.query import DEFAULTS, PARAMETERS, Query, check_every, environment
 from quadsense.query.request import (
     current_method,
     refuse_unknown,
@@ -42,7 +42,6 @@ from quadsense.query.request import (
 from quadsense.result.result import Result
 from quadsense.result.values import Comparison, allowed_size, is_admitted, make_objective
 from quadsense.run.fingerprint import marks_of
-from quadsense.run.journal import to_journal
 from quadsense.run.loop import Outcome
 from quadsense.stages.answer import to_result
 from quadsense.stages.runs import (
@@ -97,7 +96,12 @@ def answered(query: Query, clock: Callable[[], float] | None = None) -> Result:
     method = current_method(query.method)
     if method is not query.method:
         query = changed(query, method=method)
-    journal = to_journal(query.checkpoint, query.checkpoint_every, watch)
+    journal = None
+    if query.checkpoint is not None:
+        from quadsense.run.journal import to_journal  # rarely needed, slow to import
+
+        check_every(query.checkpoint_every)
+        journal = to_journal(query.checkpoint, float(query.checkpoint_every), watch)
     limit, given = to_bytes(query.memory_limit), query.data
     if isinstance(given, Measurements):
         with limited_memory(limit):
