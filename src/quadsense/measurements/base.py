@@ -261,7 +261,7 @@ class Measurements(StoredMeasurements):
         Measurements(m=2, n=2, dense, real, 2 constraints)
         """
         own = self._rows.raw.kind.constraints if self._plain is None else ()
-        if trace is None and constraints == () == own:
+        if trace is None and type(constraints) is tuple and not (constraints or own):
             return self
         found = checked_constraints(trace, constraints, self.n, self._rows.is_complex)
         names = {each.name for each in found}

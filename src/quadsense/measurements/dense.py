@@ -233,8 +233,8 @@ class Dense(Stored):
         # Blocks that stay in cache: their squares take no fresh memory.
         for part in self._cached(1) if self._numpy else self.slices():
             rows = self.block(part.start, part.stop)
-            squares = self.xp.abs(rows) ** 2 if self.is_complex else rows * rows
-            total = total + y[part] @ squares
+            # Not named: the next block's squares would be made next to these.
+            total = total + y[part] @ (self.xp.abs(rows) ** 2 if self.is_complex else rows * rows)
         return total
 
     def gram(self, rows: slice, columns: slice) -> Array:
