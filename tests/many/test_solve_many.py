@@ -238,3 +238,30 @@ def test_a_problem_without_readings_is_undecided():
     assert results.status[2] is Status.UNDECIDED
     assert np.isnan(results.A[2]).all()
     np.testing.assert_array_equal(results.verify(), results.met)
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+@pytest.mark.parametrize("asked", [{"psd": True}, {"psd": True, "trace": 1.0}, {}], ids=str)
+def test_bounds_within_intervals_enclose_the_optimum(is_complex, asked):
+    rng = np.random.default_rng(0)
+    U = rng.standard_normal((24, 3)) + 1j * is_complex * rng.standard_normal((24, 3))
+    U = U if is_complex else U.real
+    x = rng.standard_normal((20, 3))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    B = np.abs(x @ U.conj().T) ** 2 + rng.uniform(-0.1, 0.1, (20, 24))
+    lo, hi = B - 0.1, B + 0.1
+    hi[:, :3] = np.inf
+    results = quadsense.solve_many(U, B, bounds=(lo, hi), fallback=False, **asked)
+    assert set(results.status) == {Status.MET}
+    binding = np.flatnonzero(results.max_ratio > 0.999)
+    assert binding.size >= 2
+    for i in binding[:3]:
+        parts, Z = _hermitian(3, is_complex)
+        reads = cp.hstack([_read(u, *parts) for u in U])
+        constraints = [reads >= lo[i], reads[3:] <= hi[i, 3:]]
+        constraints += [Z >> 0] if "psd" in asked else []
+        constraints += [cp.trace(parts[0]) == 1.0] if "trace" in asked else []
+        cost = cp.Minimize(cp.sum_squares((reads - B[i])[3:] / 0.1))
+        best = cp.Problem(cost, constraints).solve(solver="CLARABEL")
+        assert results.objective_lower[i] <= best * (1.0 + 1e-6)
+        np.testing.assert_allclose(results.objective[i], best, rtol=2e-6)
