@@ -173,3 +173,11 @@ def test_the_generator_reaches_every_kind_of_wish():
     ranks = [case for case in cases if case.cone == "rank"]
     assert {case.has_target for case in ranks} == {True, False}
     assert {"lower", "upper", "mixed"} & {case.labels["bounds"] for case in ranks}
+
+
+def test_the_smallest_worst_ratio_is_followed_until_it_is_on_one_side_of_1():
+    case = generator.problem(21783)  # 0.999, which a gap of 1% does not tell from 1.008
+    asked = {name: case.options[name] for name in ("prefer", "max_iter")}
+    result = quadsense.solve(case.U, case.b, **case.question, **asked)
+    assert result.met and result.optimal and result.prefer == "minimax"
+    assert result.objective <= 1.0 and result.objective_bounds[0] > 0.99

@@ -62,6 +62,15 @@ class ConicState:
         return self.inner.iteration
 
 
+def _level(program: ConicProgram) -> float:
+    """Return the objective on which the verdict turns: the worst ratio 1, where that is sought."""
+    question = program.inner.question
+    ratios = question.rows == "slack_max" and bool(
+        np.any(question.soft & (question.lo == question.hi))
+    )
+    return 1.0 if ratios and program.problem.target else -np.inf
+
+
 class Conic(ConicTraits, Stepped):
     """The one kernel for every question."""
 
@@ -108,7 +117,7 @@ class Conic(ConicTraits, Stepped):
         how = ended(program.inner, inner, gap)
         if how != "solved" or inner.stuck or inner.idle >= steps.MAX_IDLE_STEPS:
             return how
-        return how if is_answer(program.inner, inner, gap) else None
+        return how if is_answer(program.inner, inner, gap, _level(program)) else None
 
     def _state(self, program: ConicProgram, inner: steps.KernelState) -> ConicState:
         with LENIENT():

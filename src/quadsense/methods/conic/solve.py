@@ -177,8 +177,13 @@ def ended(program: KernelProgram, state: KernelState, gap: float) -> Ended | Non
     return "infeasible" if _contradicts(program, state) else None
 
 
-def is_answer(program: KernelProgram, state: KernelState, gap: float) -> bool:
-    """Whether the matrix that is handed out is inside, and its objective within the gap."""
+def is_answer(
+    program: KernelProgram, state: KernelState, gap: float, level: float = -np.inf
+) -> bool:
+    """Whether the matrix that is handed out is inside, and its objective within the gap.
+
+    It is none while the level, if there is one, lies between the bound and the objective.
+    """
     question = program.question
     A, X = finish.matrix(program, state.at)
     if A is None:
@@ -193,6 +198,8 @@ def is_answer(program: KernelProgram, state: KernelState, gap: float) -> bool:
     y, size = finish.dual(program, state.at), float(np.linalg.norm(A))
     trace = ASSUMED_TRACES * float(np.trace(A).real)
     bound = lower_bound(program.given, question, y, trace, size)
+    if bound < level < objective:
+        return False
     if _logarithms(program):  # whose size is that of their units: a gap is one of a logarithm
         size = min(abs(objective), max(1.0, LOGARITHM_SHARE * abs(objective)))
         return bool(objective - bound <= max(gap * size, ZERO_GAP_LOGARITHM))
