@@ -72,7 +72,7 @@ def estimate_sigma(
         `weights` tells.
     weights : float or array_like of shape (m,), optional
         Reading i has an error of standard deviation ``sigma/sqrt(weights_i)``; one of weight 0
-        is left out. By default those of the measurements, else 1.
+        is left out. By default those of the measurements, otherwise 1.
     mix, conjugate
         As in `solve`.
     confidence : float, default=0.95

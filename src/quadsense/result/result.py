@@ -44,7 +44,7 @@ KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
 
 @dataclass(frozen=True)
 class Result(Lazy):
-    """The answer to `quadsense.solve`, every field at the same A.
+    """The answer of `quadsense.solve`; all fields belong to the same A.
 
     `facts`, `history` and `plan`, and with them the message, are made when they are first read.
 
@@ -54,11 +54,11 @@ class Result(Lazy):
     matrix : SensedMatrix
         The answer, implicit: ``@``, `quadratic`, `trace`, `norm`, `eigsh`, `to_dense`.
     residuals : array of shape (m,)
-        ``u_i* A u_i - b_i``, recomputed from the data; with `bounds` from the middle of the
-        interval, and for a row of one end how far that is crossed, else 0.
+        ``u_i* A u_i - b_i``, recomputed from the data. With `bounds`, b_i is the middle of the
+        interval; for a one-sided interval it is by how much that is missed, or 0.
     max_ratio : float
-        ``max|z_i|/delta_i`` over the rows that are not set aside; it is 1 at the end of an interval
-        (a row of one end counts only where that is crossed).
+        ``max|z_i|/delta_i`` over the rows that are not set aside: 1 where a residual is as large as
+        its tolerance. One-sided intervals count only where they are missed.
     violations : ndarray of int
         Measurements over their tolerance, those set aside not included.
     n_iter : int
@@ -69,13 +69,13 @@ class Result(Lazy):
         name, ``outliers``, ``certify``, ``proofs``, ``answer``; those that there were.
     certificate : Certificate
     plan : dict
-        Method, form of K and the reasons for both.
+        The methods, what they were predicted to take, and the reasons for the choice.
     facts : RunFacts
         What else is known of the run; `verdict` is computed from it.
     fit : Objective or None
-        Where nothing fits, what the A that comes along costs: by default it is the least-squares
-        fit without the bands, with proven bounds on its cost, and ``certificate.matrix`` is the A
-        with the smallest worst miss. None where `matrix` is that one, and wherever something fits.
+        Where nothing fits: the objective of A, which is then the least-squares fit without the
+        tolerances, and bounds on it; ``certificate.matrix`` is the matrix with the smallest worst
+        miss. None where `matrix` is that one, and wherever something fits.
     conflict : Conflict or None
         Where nothing fits: few rows and constraints that contradict each other by themselves, with
         the proof of that. None where none were found.
@@ -123,7 +123,7 @@ class Result(Lazy):
 
     @property
     def set_aside(self) -> npt.NDArray[np.int64]:
-        """Measurements that were left out on request."""
+        """Measurements that were set aside, at most `allow_violations`."""
         return self.certificate.set_aside
 
     @property
@@ -135,8 +135,9 @@ class Result(Lazy):
     def unique(self) -> bool | None:
         """Whether the measurements determine A, computed now where it was not before.
 
-        Among matrices of a given rank: near this A, to first order. None where it takes more
-        memory than there may be, or the data are not at hand (a result that was read from a file).
+        With `psd`: among positive semidefinite matrices. With `rank`: near this A among matrices
+        of that rank, to first order. None where it takes more memory than there may be, or the data
+        are not at hand (a result that was read from a file).
         """
         settle = self.__dict__.pop("_settled", None)
         if self.facts.determined.unique is None and settle is not None:
