@@ -12,6 +12,7 @@ import quadsense
 from quadsense import probes
 from quadsense.core.packed import features, pack
 from quadsense.probes.observables import EIGENVECTORS
+from quadsense.proofs.rounding import dense_error, enclosure
 
 PAULI = np.array([EIGENVECTORS[letter] for letter in "XYZ"])
 
@@ -193,6 +194,51 @@ def test_weights_that_differ_within_settings_take_the_other_method(rng):
     b = frequencies(rng, pauli_rows(every_setting(2)), np.eye(4) / 4, np.arange(9), 100)
     found = quadsense.solve(given, b, psd=True, trace=1, weights=rng.uniform(1, 2, 36))
     assert found.plan["methods"][0] == "least_squares" and found.status == "optimal"
+
+
+@pytest.mark.parametrize("case", ["contradiction", "no shots", "no trace", "ridge", "range"])
+def test_least_squares_ends_with_a_proof_whatever_is_asked(rng, case):
+    given = probes.product_povm(["pauli"] * 6)
+    named = {"trace": 1, **({"ridge": 0.5} if case == "ridge" else {})}
+    named |= {"no trace": {"trace": None}, "range": {"trace": (0.5, 0.9)}}.get(case, {})
+    b = given.forward(np.eye(64) / 64 + 0j) * rng.uniform(0.5, 1.5, given.m)
+    if case == "contradiction":
+        b = np.arange(given.m) % 2.0
+    if case == "no shots":
+        b = np.zeros(given.m)
+    found = quadsense.solve(given, b, psd=True, **named)
+    assert found.status == "optimal" and found.plan["methods"][0] == "consensus"
+    assert (
+        found.objective_bounds[0] >= (1.0 - (1e-2 if case == "range" else 2e-6)) * found.objective
+    )
+    eigenvalues = np.linalg.eigvalsh(found.A)
+    assert eigenvalues[0] >= -1e-12
+    if case in ("contradiction", "no shots"):  # all outcomes alike: the state without information
+        assert np.allclose(found.A.diagonal(), 1.0 / 64.0, atol=0.02)
+
+
+def test_exact_readings_of_a_state_give_it_back(rng):
+    given = probes.product_povm(["pauli"] * 4)
+    X = gaussian_rows(rng, 16, 3, True)
+    rho = X @ X.conj().T / np.vdot(X, X).real
+    found = quadsense.solve(given, given.forward(rho), psd=True, trace=1)
+    assert found.status == "optimal" and found.unique
+    np.testing.assert_allclose(found.A, rho, atol=1e-9)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 16])
+def test_rounding_of_a_factor_is_within_its_bound(rng, columns):
+    """Against 80-bit arithmetic: of many columns the bound is far below the sum of squares."""
+    given = probes.product_povm(["pauli"] * 4)
+    rows = quadsense.Measurements(given, np.ones(given.m)).unit_rows
+    X = np.linalg.qr(gaussian_rows(rng, 16, columns, True))[0]
+    found = enclosure(quadsense.SensedMatrix.from_factor(X), rows, np.zeros(given.m))
+    wide = given.take(np.arange(given.m)).astype(np.clongdouble)
+    wide = wide / np.sqrt(np.sum(np.abs(wide) ** 2, axis=1))[:, None]
+    exact = np.sum(np.abs(wide.conj() @ X.astype(np.clongdouble)) ** 2, axis=1)
+    assert np.all(np.abs(found.z - exact) <= found.error)
+    whole = dense_error(rows, columns, columns)
+    assert np.all(found.error <= 1.1 * columns**-0.25 * whole)
 
 
 def test_counts_of_six_qubits_are_met_by_least_squares(rng):

@@ -298,11 +298,15 @@ class FactorForm:
             return self.mass
         return float(namespace(self.factor).sum(self.diagonal()))
 
+    @property
+    def unsigned_norm(self) -> float:
+        """``||X X*||_F``, from the r-by-r Gram matrix of the factor."""
+        return DenseForm(self._conj().T @ self.factor).norm()
+
     def norm(self) -> float:
-        """Frobenius norm, from the r-by-r Gram matrix of the factor."""
-        gram = self._conj().T @ self.factor
+        """Frobenius norm."""
         if self.signs is None:
-            return DenseForm(gram).norm()
+            return self.unsigned_norm
         # ||X S X*||^2 = tr(S G S G), whose terms cancel; by a unitary basis they do not.
         basis: Any = np.linalg.qr(to_numpy(self.factor), mode="r")
         return DenseForm((basis * self.signs) @ basis.conj().T).norm()

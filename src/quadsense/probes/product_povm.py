@@ -416,10 +416,12 @@ class ProductPovm(Probes):
             for table, basis in zip(self.tables, self.bases, strict=True)
         ]
         self.into = [basis.conj().reshape(len(basis), -1) for basis in self.bases]
-        # Nested inner products of that many terms; moduli of coordinates grow on their way.
-        terms = 4.0 * sum(width * width + 4 for width in self.widths)
+        # Nested inner products of that many terms, into coordinates and with tables, which round
+        # too; moduli of coordinates grow on their way.
+        terms = 3.0 * sum(width * width for width in self.widths)
         growth = prod(float(np.linalg.norm(np.abs(each), 2)) for each in self.into)
-        self.rounding = terms * EPS * growth * (2.0 if self.is_complex else 1.0)
+        # The last term is that of a matrix made of a factor, over the least norm that it may have.
+        self.rounding = EPS * (terms * growth + self.n**1.25)
 
     def _basis(self, j: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], bool]:
         """Orthonormal Hermitian matrices (K, d, d), and the diagonals of ``F* F`` of each setting.

@@ -164,6 +164,17 @@ def dense_error(rows: Rows, size: float, inner: int = 0) -> float:
     return COMPLEX * (sum_error(2.0 * rows.length + inner + SPARE) + rows.rounding) * size
 
 
+def factor_size(form: FactorForm, relative: float) -> float:
+    """Return what the rounding of ``||X* u||^2``, u of unit norm, is in proportion to.
+
+    Its terms ``|p_k|^2`` err by ``2 |p_k| e_k + e_k^2`` with ``e_k <= relative ||x_k||``. By Cauchy
+    and Schwarz that is ``2 relative ||p|| ||X||_F`` and a square, with ``||p||^2 <= ||X X*||_F``.
+    For X of many columns it is far less than ``||X||_F^2``.
+    """
+    mass = form.mass
+    return min(mass, math.sqrt(OF_NORMS * form.unsigned_norm * mass) + relative * mass)
+
+
 def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
     """Return residuals ``u_i* A u_i - b_i`` of unit rows, recomputed, with bounds on their errors.
 
@@ -192,7 +203,8 @@ def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
         return measured_enclosure(form, b, image, bound, rows.m + 2 * rows.n)
     if isinstance(form, FactorForm):
         z = form.seen_by(rows) - b
-        size, inner = form.mass, int(form.factor.shape[1])
+        inner = int(form.factor.shape[1])
+        size = factor_size(form, dense_error(rows, 1.0, inner))
     elif isinstance(form, DenseForm):
         z = rows.forward(form.values) - b
         size, inner = form.norm(), 0

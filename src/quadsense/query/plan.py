@@ -175,8 +175,12 @@ def shape_of(
 
 
 def _is_diagonal(data: Measurements) -> bool:
-    """Whether least squares is diagonal in a basis that the rows know, with the weights given."""
-    basis = known_basis(data.unit_rows)
+    """Whether least squares is diagonal in a basis that the rows know, with the weights given.
+
+    A given trace is taken care of by the cone; other constraints have penalties of their own.
+    """
+    alone = len(data.constraints) == (data.fixed_trace is not None)
+    basis = known_basis(data.unit_rows) if alone else None
     if basis is None or data.weights is None:
         return basis is not None
     weights = np.broadcast_to(to_numpy(data.weights), (data.measured,)).astype(np.float64)

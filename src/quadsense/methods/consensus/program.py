@@ -378,7 +378,7 @@ def program_of(inner: SquaresProgram, gap: float = np.inf) -> ConsensusProgram:
     F, cone, asked = inner.F, inner.cone, float(inner.problem.options.gap)
     bounds, gap = ConsensusBounds(inner, term), min(gap, asked)
     basis = known_basis(F) if cone.psd else None
-    if basis is None:
+    if basis is None or term.penalty(cost.b, 0.0)[basis.squares.size :].any():
         return ConsensusProgram(inner, term, ByGradients(F, cone), bounds, gap, asked)
     pull = None
     if term.is_free and basis.normal(cost.w) is not None:

@@ -109,7 +109,7 @@ MAX_STEP_RESIDUAL, MAX_PRODUCTS = 0.1, 15
 """Residual of a step in Z, relative to that before it, and products at most. Steps in Z
 that are as exact as the others are near are enough [Boyd et al. 2011, section 3.4.4]."""
 
-MIN_CURVATURE = 1e-9
+MIN_CURVATURE = 1e-11
 """Of least squares without a cone, relative to the mean: what no row sees stays as it was."""
 
 MAX_FIRST_RESIDUAL, MAX_FIRST_PRODUCTS, MAX_FIRST_ROUNDS = 1e-3, 60, 6
