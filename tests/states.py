@@ -132,7 +132,7 @@ def cases():
         wider = _problem(*_random(200, 11 if c else 15, c, rank=2, noise=0.3), 1.0, target=False)
         near = np.asarray(wider.b) - 0.03, np.asarray(wider.b) + 0.03
         add("least_squares", "least_squares", _wishing(wider, "squares"), 5, 3)
-        add("least_squares ends", "least_squares", _wishing(wider, "squares", *near), 10, 9)
+        add("least_squares ends", "least_squares", _wishing(wider, "squares", *near), 10, 6)
         wide, finely = (b - 0.75, b + 0.75), replace(noisy, options={"gap": 1e-8})
         add("consensus", "consensus", _wishing(finely, "squares", *wide), 2, 2)
         add("consensus no cone", "consensus", _wishing(finely, "squares", *wide, psd=False), 2, 2)

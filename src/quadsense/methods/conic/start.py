@@ -132,7 +132,8 @@ def _around(
     floor = max(0.5 * worst, 1e-3 * even)
     hard = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
     t, mu = 0.0, max(program.row_target, program.cone_target, _pull(program, A))
-    if program.homogeneous and y is not None and bool(np.any(y)) and bool(np.all(finite)):
+    misses = worst > MIN_ROOM  # residuals are more than rounding
+    if program.homogeneous and misses and y is not None and bool(np.all(finite)):
         return _around_residuals(program, A, v, y, even)
     if program.common:
         shares = np.where(program.share > 0.0, program.share, 1.0)
