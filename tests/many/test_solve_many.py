@@ -33,7 +33,7 @@ def test_answers_and_statuses_are_those_of_solve(seed):
         )
         both = (status, alone.status)
         assert status is alone.status or Status.UNDECIDED in both
-        if not results.answers.closed[i] or not alone.success:
+        if not (results.success[i] and results.answers.closed[i] and alone.success):
             continue
         # Where the other is not at the very minimum, A differs by the root of what it costs more.
         excess = max(0.0, alone.objective / max(results.objective[i], 1e-300) - 1.0)
@@ -108,6 +108,23 @@ def test_infeasible_is_proved_and_true():
         A, t = cp.Variable((3, 3), PSD=True), cp.Variable()
         reads = cp.hstack([cp.trace(np.outer(u, u) @ A) for u in U])
         least = cp.Problem(cp.Minimize(t), [cp.abs(reads - B[i]) <= 0.1 * t]).solve("CLARABEL")
+        assert 1.0 < results.lower_bound[i] <= least * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("asked", [{}, {"covariates": np.linspace(-1.0, 1.0, 20), "psd": True}])
+def test_infeasible_is_proved_without_the_cone_and_with_covariates(asked):
+    U, B, _ = diffusion_like(30, noise=0.02)
+    B[::2, 3] += 5.0
+    results = quadsense.solve_many(U, B, delta=0.1, fallback=False, **asked)
+    proved = np.flatnonzero(results.status == Status.INFEASIBLE)
+    assert proved.size >= 12
+    for i in proved:
+        A, t = cp.Variable((3, 3), symmetric=True), cp.Variable()
+        free = cp.Variable() * asked.get("covariates", np.zeros(20))
+        reads = cp.hstack([cp.trace(np.outer(u, u) @ A) for u in U]) + free
+        cone = [A >> 0] if "psd" in asked else []
+        limits = [cp.abs(reads - B[i]) <= 0.1 * t, *cone]
+        least = cp.Problem(cp.Minimize(t), limits).solve("CLARABEL")
         assert 1.0 < results.lower_bound[i] <= least * (1.0 + 1e-6)
 
 

@@ -7,8 +7,7 @@ For f the sum of squares, G its gradient at A, P any positive semidefinite matri
 
 sigma the least eigenvalue of the normal matrix: f(A') >= f(A) + <G, A' - A> + sigma ||A' - A||^2,
 and ``<P, A'> >= 0``. The coefficients of covariates count among the unknowns. As ``G/2 = F*(y)``
-with ``y = W z``, the same numbers prove infeasibility: F*(y) has no eigenvalue below that of
-``(nu I - Q)/2``, and y is lifted by so much along rows with an upper end.
+with ``y = W z``, the same numbers prove infeasibility (see `Batch._least_ratio`).
 """
 
 from __future__ import annotations
@@ -22,14 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
-from quadsense.core.intervals import UNIT, Intervals
+from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
 from quadsense.many import kernels
 from quadsense.many.interior import INWARD, interior_least_squares
 from quadsense.many.normal import Features, Normal, least_squares, own_normals, shared_normal
 from quadsense.many.readings import Chunk, Ends, Readings
-from quadsense.measurements.validate import checked_rows
-from quadsense.proofs.positive import lift_floor
 from quadsense.proofs.rounding import gamma
 
 Array = npt.NDArray[np.float64]
@@ -157,13 +154,6 @@ class Batch:
         other.__dict__.update(self.readings.__dict__)
         other.B = np.zeros((1, self.readings.m))
         return other
-
-    @cached_property
-    def floor(self) -> float:
-        """A proved sigma with ``sum_i u_i u_i*/|u_i|^2 >= sigma I``; 0 where none is proved."""
-        ends = np.where(self.readings.squares > 0.0, 1.0, np.inf)
-        rows = checked_rows(self.U, False)
-        return lift_floor(rows, Intervals(np.zeros_like(ends), ends, ends, ends))
 
     def work(self, chunk: Chunk, answers: Answers, within: bool = True) -> None:
         """Answer the problems of a chunk as far as the compiled loops can.
@@ -331,11 +321,11 @@ class Batch:
             ends = Ends(none, none, none)
         ratio, row, met = np.empty(k), np.empty(k, np.int32), np.empty(k, np.bool_)
         most, fewest, errors = np.empty(k), np.empty(k), np.empty(k)
-        support, lift = np.empty((k, 3)), np.empty((k, 2))
+        support, rooms = np.empty((k, 3)), np.empty(k)
         kernels.judge(
             z, chunk.b, normal.w, features.lengths, sizes, self.rounding, chunk.ends is not None,
-            ends.below, ends.above, ends.unit, readings.squares,
-            ratio, row, met, most, fewest, errors, support, lift,
+            ends.below, ends.above, ends.unit,
+            ratio, row, met, most, fewest, errors, support, rooms,
         )  # fmt: skip
         total = gamma(r + 16)
         mass = normal.w @ features.lengths**2 * UP
@@ -369,8 +359,9 @@ class Batch:
             "objective": 0.5 * (most + fewest), "objective_lower": lower, "closed": closed,
             "lower_bound": np.zeros(k),
         }  # fmt: skip
-        if chunk.ends is not None and self.psd and not p and pushes is None:
-            found["lower_bound"] = self._least_ratio(far, nu, z, support, lift)
+        if chunk.ends is not None and pushes is None:
+            weighed = weighted_squares(normal.w, b)
+            found["lower_bound"] = self._least_ratio(far, nu, z, support, rooms, weighed, normal)
         return found
 
     def _leaning(
@@ -391,31 +382,36 @@ class Batch:
         return lost, (size @ lengths[:m]) * UP, pushes @ self.features.psi[:m]
 
     def _least_ratio(
-        self, far: Vector, nu: Vector, z: Array, support: Array, lift: Array
-    ) -> Vector:
+        self, far: Vector, nu: Vector, z: Array, support: Array, rooms: Vector, weighed: Vector,
+        normal: Normal,
+    ) -> Vector:  # fmt: skip
         """Return a proved lower bound on the largest ratio that any A must have, where above 1.
+
+        With ``y = W z``, ``2 sum_i y_i v_i`` is at least ``nu tr A' - |Q| |x|`` for the values v of
+        any A' that is admitted, x its unknowns. Where A' meets all intervals its sum of squares is
+        at most `rooms`, and ``sqrt(sigma) |x| <= sqrt(rooms) + sqrt(sum_i w_i b_i^2)``.
 
         Parameters
         ----------
         far, nu : ndarray of shape (k,)
-            ``F*(y) >= (nu - far)/2 I`` for the y of `judge`, the row of the trace included.
+            Norm of Q, with that of the gradient on covariates, and nu.
         z : ndarray of shape (k, r)
             y.
-        support, lift
+        support, rooms
             As `judge` has written them.
+        weighed : ndarray of shape (k,)
+            ``sum_i w_i b_i^2``.
+        normal : Normal
         """
-        error = gamma(self.readings.m + 16) * support[:, 1]
+        error = gamma(self.readings.m + 16) * support[:, 1] + 8.0 * UNIT * np.abs(support[:, 0])
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            share = 0.5 * far / np.sqrt(normal.sigma) * UP
+            above = support[:, 0] + share * (np.sqrt(rooms) + np.sqrt(weighed)) * UP
+            cost = support[:, 2] + share * np.sqrt(rooms) * UP
             if self.features.trace is not None:
-                room = (0.5 * far * UP - 0.5 * nu + z[:, -1]) * self.features.trace
-                error += 8.0 * UNIT * abs(self.features.trace) * (far + np.abs(nu) + abs(z[:, -1]))
-                above, cost = support[:, 0] + room, support[:, 2]
-            else:
-                share = (
-                    0.5 * far / self.floor * UP if self.floor > 0.0 else np.full(len(far), np.inf)
-                )
-                above, cost = support[:, 0] + share * lift[:, 0], support[:, 2] + share * lift[:, 1]
-            above += error + 8.0 * UNIT * np.abs(support[:, 0])
+                above += (z[:, -1] - 0.5 * nu) * self.features.trace
+                error += 8.0 * UNIT * abs(self.features.trace) * (np.abs(nu) + abs(z[:, -1]))
+            above += error
             bound = 1.0 - above / (cost * (1.0 + gamma(self.readings.m + 16))) * (1.0 - 1e-12)
         return np.where((above < 0.0) & np.isfinite(bound), bound, 0.0)
 

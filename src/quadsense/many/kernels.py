@@ -445,8 +445,8 @@ def factor(
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def judge(
     z: Any, b: Any, w: Any, lengths: Any, sizes: Any, rounding: float, target: bool,
-    below: Any, above: Any, unit: Any, squares: Any,
-    ratio: Any, row: Any, met: Any, most: Any, fewest: Any, errors: Any, support: Any, lift: Any,
+    below: Any, above: Any, unit: Any,
+    ratio: Any, row: Any, met: Any, most: Any, fewest: Any, errors: Any, support: Any, rooms: Any,
 ) -> None:  # fmt: skip
     """Compare what each matrix reads with its intervals, and add up what it costs.
 
@@ -467,8 +467,6 @@ def judge(
         Whether there are intervals.
     below, above, unit : (1 or k, m) arrays
         See `readings.Ends`; without intervals infinite where a reading is missing.
-    squares : (m,) array
-        Squared norms of the rows of U.
     ratio, row, met : (k,) arrays
         Largest ratio to the tolerance, its row, and whether all intervals are surely met.
     most, fewest : (k,) arrays
@@ -478,8 +476,9 @@ def judge(
     support : (k, 3) array
         Of ``y = W z``: the largest y.v over v in the intervals, infinite where y belongs to an end
         that does not exist; the sum of the moduli of its terms; ``sum |y_i| unit_i``.
-    lift : (k, 2) array
-        The same sums for y = 1/|u_i|^2, of moduli, infinite where an upper end does not exist.
+    rooms : (k,) array
+        The largest sum of squares of an A that meets all intervals; infinite where a reading that
+        counts has one end.
     """
     k, m = b.shape
     r = z.shape[1]
@@ -487,7 +486,7 @@ def judge(
     for i in range(k):
         worst, place, held = -1.0, 0, True
         high = low = err = 0.0
-        value = mass = cost = far = wide = 0.0
+        value = mass = cost = far = 0.0
         wi, lo, up, half = w[gw * i], below[ge * i], above[ge * i], unit[ge * i]
         for j in range(r):
             own = z[i, j]
@@ -531,16 +530,13 @@ def judge(
                     cost += abs(y) * half[j]
                 else:
                     value = math.inf
-            if squares[j] > 0.0:
-                if upper:
-                    far += (abs(b[i, j]) + abs(up[j])) / squares[j]
-                    wide += half[j] / squares[j]
-                else:
-                    far = math.inf
+            if weight > 0.0:
+                room = max(abs(up[j]), abs(lo[j]))
+                far += weight * room * room
         ratio[i], row[i], met[i] = worst, place, held
         most[i], fewest[i], errors[i] = high, low, err
         support[i, 0], support[i, 1], support[i, 2] = value, mass, cost
-        lift[i, 0], lift[i, 1] = far, wide
+        rooms[i] = far
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")

@@ -88,7 +88,7 @@ class Prepared:
             first = np.zeros((1, np.shape(U)[0])) if b is None else np.asarray(b)[None]
             self._batch = make_batch(U, first, **asked)
             self._stream = None if b is None else _RunningSquares(self._batch)
-            _ = self._batch.normal, self._batch.floor
+            _ = self._batch.normal
 
     @property
     def m(self) -> int:

@@ -294,7 +294,7 @@ def _run(batch: Batch, answers: Answers, fallback: bool, bar: _Bar) -> None:
     try:
         with suppress(Stop):
             look()
-            _ = batch.normal, batch.floor
+            _ = batch.normal
             flops = max(FLOPS_PER_PROBLEM, 40.0 * batch.features.psi.size) * k
             by_rows(partial(_range, batch, answers, fallback, bar, size), k, flops)
             if fallback:
