@@ -181,3 +181,11 @@ def test_the_smallest_worst_ratio_is_followed_until_it_is_on_one_side_of_1():
     result = quadsense.solve(case.U, case.b, **case.question, **asked)
     assert result.met and result.optimal and result.prefer == "minimax"
     assert result.objective <= 1.0 and result.objective_bounds[0] > 0.99
+
+
+def test_rows_next_to_constraints_keep_bounds_that_cancellation_would_lose():
+    case = generator.problem(20264)  # multipliers of 47 equalities are far larger than the cost
+    asked = {name: case.options[name] for name in ("constraints", "trace")}
+    result = quadsense.solve(case.U, case.b, **case.question, **asked)
+    assert result.met and result.optimal
+    assert result.objective_bounds[0] >= 0.99 * result.objective

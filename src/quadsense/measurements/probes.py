@@ -161,6 +161,11 @@ class RowFacts(Portable):
         return self.m
 
     @cached_property
+    def has_nested_sums(self) -> bool:
+        """Whether a kind, that of a part at least, nests the sums of `adjoint` by itself."""
+        return self.adjoint_terms < self.m
+
+    @cached_property
     def row_rounding(self) -> float:
         """Relative error of the rows that `take` and `block` form."""
         return self.rounding

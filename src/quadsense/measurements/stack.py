@@ -77,6 +77,11 @@ class Stack(Probes):
         """Those of the longest part, and one per part."""
         return min(self.m, max(part.adjoint_terms for part in self.parts) + len(self.parts))
 
+    @cached_property
+    def has_nested_sums(self) -> bool:
+        """Whether a part has."""
+        return any(part.has_nested_sums for part in self.parts)
+
     def made_of(self) -> tuple[Any, ...]:
         """The parts."""
         return self.parts

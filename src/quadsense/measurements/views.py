@@ -117,6 +117,11 @@ class View(Probes):
         return int(self.kind.adjoint_terms)
 
     @cached_property
+    def has_nested_sums(self) -> bool:
+        """Whether the rows have."""
+        return bool(self.kind.has_nested_sums)
+
+    @cached_property
     def row_rounding(self) -> float:
         """That of the rows."""
         return float(self.kind.row_rounding)

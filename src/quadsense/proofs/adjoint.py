@@ -63,7 +63,7 @@ def adjoint_norm(F: Sensing, y: Vector) -> float:
     """
     if not F.rank_one:
         return adjoint_norm(F.raw, F.unmixed(y)) + unmixing_error(F, y)
-    if F.kind.adjoint_terms < F.m:
+    if F.kind.has_nested_sums:
         found, error = plain_adjoint(F, y)
         return frobenius(found) * (1.0 + sum_error(COMPLEX * found.size)) + error
     used = np.flatnonzero(y)
@@ -100,7 +100,7 @@ def adjoint_matrix(
     if not F.rank_one:
         found, error = adjoint_matrix(F.raw, F.unmixed(y), start)
         return found, error + unmixing_error(F, y)
-    if F.kind.adjoint_terms < F.m:  # nested sums err by little as it is
+    if F.kind.has_nested_sums:  # nested sums err by little as it is
         found, error = plain_adjoint(F, y)
         found = found + _hermitian(start)
         return found, error + 2.0 * UNIT * frobenius(found)
