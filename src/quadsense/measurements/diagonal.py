@@ -95,6 +95,8 @@ def known_basis(F: Sensing) -> KnownBasis | None:
     if not (np.array_equal(starts, own_starts) and np.array_equal(columns, own_columns)):
         return None
     ratios = W.data[: starts[-1]] * inverse[columns] ** 2 / values
+    if own is None:
+        return KnownBasis(kind, ratios**2, F.conjugate)
     multiples = ratios[starts[:-1]]
     off = np.abs(ratios - np.repeat(multiples, np.diff(starts)))
     if np.any(off > MAX_UNEVEN * np.abs(ratios)):

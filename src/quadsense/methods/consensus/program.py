@@ -131,6 +131,8 @@ class SquaresWithin:
 
     def outside(self, v: Vector) -> float:
         """Of rows that are no equalities."""
+        if self.is_free:
+            return 0.0
         beyond = np.maximum(self.lo - v, v - self.hi)
         beyond = np.where((beyond > 0.0) & (self.unit > 0.0), beyond, 0.0)
         return float(np.max(beyond / np.where(beyond > 0.0, self.unit, 1.0), initial=0.0))

@@ -274,6 +274,15 @@ def _projected(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
 
 def looked(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     """The state with its bounds, a verdict where they allow one, and new penalties."""
+    after = _judged(program, at)
+    shown = after.shown
+    if shown is None or program.pull is None or after.verdict is SquaresVerdict.OPEN:
+        return after
+    ratio = worst_ratio(program.inner, shown.values)  # which decides nothing before
+    return replace(after, shown=replace(shown, max_ratio=ratio))
+
+
+def _judged(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     shown = _shown(program, at)
     at = replace(at, shown=shown)
     inner, enough = program.inner, GAP_SHARE_REACHED * program.gap
@@ -328,7 +337,9 @@ def _shown(program: ConsensusProgram, at: ConsensusState) -> ConsensusLook:
     y, lower, level = bound.y, bound.value, bound.level
     if last is not None and not lower > last.lower:
         y, lower, level = last.y, last.lower, last.level
-    return ConsensusLook(x, values, price, lower, y, level, worst_ratio(inner, values))
+    stale = None if program.pull is None else last
+    ratio = worst_ratio(inner, values) if stale is None else stale.max_ratio
+    return ConsensusLook(x, values, price, lower, y, level, ratio)
 
 
 def _equalized(program: ConsensusProgram, x: Vector) -> Vector:
