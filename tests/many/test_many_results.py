@@ -185,6 +185,15 @@ def test_sources_on_disk_give_the_same(tmp_path):
             np.testing.assert_array_equal(found.packed, expected.packed)
 
 
+@pytest.mark.gpu
+def test_tensors_give_the_same():
+    torch = pytest.importorskip("torch")
+    U, B = measured(k=50)
+    expected = quadsense.solve_many(U, B, delta=1.0, psd=True)
+    found = quadsense.solve_many(torch.tensor(U), torch.tensor(B), delta=1.0, psd=True)
+    np.testing.assert_array_equal(found.packed, expected.packed)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -124,6 +124,7 @@ def solve_many(
     Returns
     -------
     ManyResults
+        Of NumPy arrays, wherever B is.
 
     Raises
     ------
