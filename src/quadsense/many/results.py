@@ -224,6 +224,7 @@ class ManyResults:
         """Return counts by status and a histogram of the largest ratios."""
         counts = ", ".join(f"{count:,} {name}" for name, count in self.counts().items())
         kind = "Hermitian" if self.is_complex else "symmetric"
+        kind += " positive semidefinite" if self.asked.get("psd") else ""
         lines = [
             f"{len(self):,} problems, {kind} A of order {self.n}, in {self.seconds:.3g} s",
             f"status      {counts}",
