@@ -121,7 +121,7 @@ def test_a_table_has_a_row_for_each_problem():
 def test_the_representation_counts_statuses():
     U, B = measured()
     text = repr(quadsense.solve_many(U, B, delta=0.25, psd=True, fallback=False))
-    assert "40 problems, symmetric A of order 3" in text
+    assert "40 problems, symmetric positive semidefinite A of order 3" in text
     assert "met" in text
     assert "max_ratio" in text
 
