@@ -29,7 +29,7 @@ MENDED = [
     23909, 25204, 25488, 25690, 26020, 26042, 41426, 100366, 101165,
     201019, 201850, 202188, 401098, 402022, 402693, 50019, 50115,
     1002465, 1002547, 1003222, 1003272, 1010073, 20045, 21040, 1000038, 1000218,
-    23880, 1002027, 1002598,
+    23880, 1002027, 1002598, 20279,
 ]  # fmt: skip
 """Seeds that raised a floating-point flag or an exception, came back with infinite entries or a
 false objective, ended the process, or stated what their own `verify` refused."""

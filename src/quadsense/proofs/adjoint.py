@@ -135,7 +135,7 @@ def plain_adjoint(F: Sensing, y: Vector) -> tuple[npt.NDArray[Any], float]:
     roundings of it are counted.
     """
     mass = float(np.abs(y) @ to_numpy(F.masses)) * (1.0 + sum_error(F.m))
-    terms = F.raw.kind.adjoint_terms + F.sum_terms(0) + SPARE
+    terms = F.raw.kind.adjoint_terms + min(F.m, F.sum_terms(0)) + SPARE
     error = COMPLEX * (sum_error(terms) + F.rounding) * mass + entries_error(F, y)
     return np.asarray(F.adjoint(y)), error + PRODUCT_UNDERFLOW
 

@@ -506,7 +506,7 @@ def check_facts(result: Result, data: Measurements, values: Comparison) -> Itera
     if claim.hard:  # with and without a tolerance
         target = facts.asked != "least"
     again = replace(known, unknowns=data.unit_rows.unknowns)
-    reached = keeps_constraints(data, claim)
+    reached = keeps_constraints(data, claim.inside)
     found = gather_facts(data, values, claim, result.status, again, target=target, reached=reached)
     names = ["asked", "exact_fit", "contradiction", "broken", "operator_error", "unmeasured"]
     names.append("reached")
