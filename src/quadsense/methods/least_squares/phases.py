@@ -1,6 +1,6 @@
 """Least squares in the cone, or without one within the intervals, until the bound is close.
 
-Where intervals bind over the cone, `consensus` goes on from there.
+Where intervals bind over the cone, or no method follows, `consensus` goes on from there.
 """
 
 from __future__ import annotations
@@ -378,6 +378,8 @@ def _direct(program: SquaresProgram, state: SquaresState) -> SquaresState:
             return state
         settled = after <= 1e-9 * program.pull
     assert state.point is not None
-    if settled and crossed(program, state.point, 0.0).size == 0:
+    binds = crossed(program, state.point, 0.0).size > 0
+    if settled and not binds:
         return changed(state, verdict=SquaresVerdict.OPTIMAL)
-    return changed(state, verdict=SquaresVerdict.STALLED)
+    others = program.problem.followed or not binds
+    return changed(state, verdict=SquaresVerdict.STALLED if others else SquaresVerdict.BINDS)
