@@ -27,7 +27,7 @@ from quadsense.system.watch import Stop, Watch
 from quadsense.typing import is_number
 
 BETA = 0.35
-"""Strength of the pull of ``ridge="auto"``; see docs/how_to_choose.md for how it was chosen."""
+"""Strength of the pull of ``ridge="auto"``; docs/theory.md says how it was chosen."""
 
 VANISHING = 1e-5
 """Deviation of readings, in units of their root mean square, for which the entropy counts where
