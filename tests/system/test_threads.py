@@ -65,6 +65,16 @@ def test_ranges_of_rows_cover_all_and_pass_errors_on(monkeypatch: pytest.MonkeyP
     assert len(threads.by_rows(lambda first, last: 0, 23, 1e12)) == 1  # outside, as ever
 
 
+def test_what_an_interrupted_holder_left_divides_nothing() -> None:
+    token = threads._ranges.set(4)
+    try:
+        assert threads.by_rows(lambda first, last: (first, last), 23, 1e12) == [(0, 23)]
+        with threads.one_blas_thread(share=False):
+            assert threads.shared_by() == 1
+    finally:
+        threads._ranges.reset(token)
+
+
 def limits() -> list[int]:
     return [library.num_threads for library in threads._libraries()]
 

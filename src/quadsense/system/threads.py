@@ -180,8 +180,11 @@ def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def shared_by() -> int:
-    """Return how many threads large work is divided over here."""
-    return _ranges.get()
+    """Return how many threads large work is divided over here.
+
+    One where nothing holds BLAS: an interrupt may have left what an earlier holder set.
+    """
+    return _ranges.get() if _holders else 1
 
 
 @cache
@@ -224,7 +227,7 @@ def by_rows(
     triangle : bool, default=False
         Whether row i takes work in proportion to i, so that later ranges are shorter.
     """
-    count = max(1, min(_ranges.get(), most or m, m, int(2.0 * flops / WORTH_SHARING)))
+    count = max(1, min(shared_by(), most or m, m, int(2.0 * flops / WORTH_SHARING)))
     if count == 1:
         return [work(0, m)]
     power = 0.5 if triangle else 1.0
