@@ -107,6 +107,7 @@ def test_spoiled_readings_are_suspect():
         assert extra["suspect"].mean() < 0.01
 
 
+@pytest.mark.slow
 def test_bounds_of_the_noise_hold_the_truth():
     X = design()
     S, _ = voxels(X, 300, 20.0)

@@ -220,6 +220,7 @@ def test_timings_add_up_to_the_wall_clock():
         assert total >= 0.9 * wall - 0.005, (arguments, result.timings, wall)
 
 
+@pytest.mark.slow
 def test_timings_name_the_parts():
     (U, b), arguments = ROADS["auto, infeasible"]
     parts = quadsense.solve(U, b, **arguments).timings
