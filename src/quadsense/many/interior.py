@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from quadsense.many.kernels import FAST, add_squares, is_definite, rotate, unpack
+from quadsense.many.kernels import (
+    FAST,
+    ROOT_TWO,
+    add_squares,
+    is_definite,
+    multiply,
+    pack,
+    rotate,
+    unpack,
+)
 
 MAX_INTERIOR_STEPS = 60
 """Steps after which a problem is left to `solve`; 10 to 20 are usual."""
@@ -39,23 +48,6 @@ MAX_MISS = 3e-9
 
 MIN_CENTERING = 1e-4
 """Least factor by which mu falls in a step."""
-
-ROOT_TWO = math.sqrt(2.0)
-
-
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def pack(R: Any, I: Any, x: Any, is_complex: bool) -> None:  # noqa: E741
-    """Write the packed form of a matrix."""
-    n = R.shape[0]
-    pairs = n * (n - 1) // 2
-    place = n
-    for j in range(n):
-        x[j] = R[j, j]
-        for k in range(j + 1, n):
-            x[place] = ROOT_TWO * R[j, k]
-            if is_complex:
-                x[place + pairs] = ROOT_TWO * I[j, k]
-            place += 1
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
@@ -405,20 +397,8 @@ def interior_least_squares(
                 if psd:
                     # dS = target X^-1 - S - V dX V
                     unpack(direction[p:], R, I, is_complex)
-                    for a in range(n):
-                        for c in range(n):
-                            re = im = 0.0
-                            for e in range(n):
-                                re += VR[a, e] * R[e, c] - VI[a, e] * I[e, c]
-                                im += VR[a, e] * I[e, c] + VI[a, e] * R[e, c]
-                            CR[a, c], CI[a, c] = re, im
-                    for a in range(n):
-                        for c in range(n):
-                            re = im = 0.0
-                            for e in range(n):
-                                re += CR[a, e] * VR[e, c] - CI[a, e] * VI[e, c]
-                                im += CR[a, e] * VI[e, c] + CI[a, e] * VR[e, c]
-                            R[a, c], I[a, c] = re, im
+                    multiply(VR, VI, R, I, CR, CI)
+                    multiply(CR, CI, VR, VI, R, I)
                     pack(R, I, wx, is_complex)
                     for j in range(N):
                         dS[j] = target * inverse[j] - S[j] - wx[j]

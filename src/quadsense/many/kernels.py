@@ -65,6 +65,34 @@ def unpack(x: Any, R: Any, I: Any, is_complex: bool) -> None:  # noqa: E741
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def pack(R: Any, I: Any, x: Any, is_complex: bool) -> None:  # noqa: E741
+    """Write the packed form of a matrix."""
+    n = R.shape[0]
+    pairs = n * (n - 1) // 2
+    place = n
+    for j in range(n):
+        x[j] = R[j, j]
+        for k in range(j + 1, n):
+            x[place] = ROOT_TWO * R[j, k]
+            if is_complex:
+                x[place + pairs] = ROOT_TWO * I[j, k]
+            place += 1
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def multiply(AR: Any, AI: Any, BR: Any, BI: Any, CR: Any, CI: Any) -> None:
+    """Write the product of two complex matrices given by their real and imaginary parts."""
+    n = AR.shape[0]
+    for a in range(n):
+        for c in range(n):
+            re = im = 0.0
+            for e in range(n):
+                re += AR[a, e] * BR[e, c] - AI[a, e] * BI[e, c]
+                im += AR[a, e] * BI[e, c] + AI[a, e] * BR[e, c]
+            CR[a, c], CI[a, c] = re, im
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def add_squares(values: Any, R: Any, I: Any, x: Any, is_complex: bool) -> None:  # noqa: E741
     """Write the packed ``sum_k values_k v_k v_k*`` of the positive ones; row k of R + iI is v_k."""
     n = R.shape[0]
