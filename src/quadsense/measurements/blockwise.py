@@ -154,7 +154,7 @@ def normal(F: Any, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> np
 def _groups(F: Any, size: int) -> Iterator[tuple[int, Array]]:
     """Groups of dense rows ``v_i``, at most that many each, each with the number of its first.
 
-    Rows that are not at hand are read in turn, whatever they are read by, so that each is read
+    Rows that are not in memory are read in turn, whatever they are read by, so that each is read
     once; the groups are the same.
     """
     if F.kind.at_hand:

@@ -174,7 +174,7 @@ def _summed(
     total.high[:tall, :wide] = start.real
     if F.is_complex:
         total.high[tall:, :wide] = start.imag
-    # Rows that are not at hand are read many at a time.
+    # Rows that are not in memory are read many at a time.
     together = ROWS if F.kind.at_hand else max(ROWS, BLOCK_ELEMENTS // F.n // ROWS * ROWS)
     for first in range(0, used.size, together):
         taken = F.take_unit(used[first : first + together])

@@ -45,7 +45,7 @@ class Report:
     title : str, optional
         Above the verdict.
     check : bool, default=True
-        Whether to check all that the result states against the data, where these are at hand.
+        Whether to check all that the result states against the data, where these are available.
     names : (str, str), optional
         Files of the data and of the result, for the lines that ask the same again.
     """
@@ -75,7 +75,7 @@ class Report:
 
     @property
     def data(self) -> Measurements | None:
-        """The measurements, where they are at hand."""
+        """The measurements, where they are available."""
         if isinstance(self._given, Measurements):
             return self._given.plain
         kept = self.result.certificate.data

@@ -137,7 +137,7 @@ class Result(Lazy):
 
         With `psd`: among positive semidefinite matrices. With `rank`: near this A among matrices
         of that rank, to first order. None where it takes more memory than there may be, or the data
-        are not at hand (a result that was read from a file).
+        are not available (a result that was read from a file).
         """
         settle = self.__dict__.pop("_settled", None)
         if self.facts.determined.unique is None and settle is not None:

@@ -227,7 +227,7 @@ def _facts(
 def _rank_flops(request: Request, status: Status, at_hand: bool) -> float:
     """Return how much work may be spent on whether the readings determine A.
 
-    It depends on shapes, on whether the rows are at hand, and on the limits of time and memory:
+    It depends on shapes, on whether the rows are in memory, and on the limits of time and memory:
     this work is done when the facts of a result are read, which no limit stops.
     """
     if status is Status.INFEASIBLE:  # where nothing is said of A

@@ -197,7 +197,7 @@ class KernelSystem:
         self.factor = _cholesky(M)
 
     def _once(self, R: Array, h: Real) -> tuple[Array, Real, Real | None, Array | None]:
-        """Return x, y and, where they are at hand, ``F(x)`` and ``F*(y)``."""
+        """Return x, y and, where they are known, ``F(x)`` and ``F*(y)``."""
         if not self.by_rows:
             return self._once_by_unknowns(R, h)
         look()

@@ -365,7 +365,7 @@ def newton_direction(
 def _near_the_path(at: MinimaxPoint, step: MinimaxDirection) -> MinimaxDirection:
     """The step, shortened until no product is far below their mean.
 
-    Where no dual feasible multipliers are at hand, a step that goes to the boundary ends next to
+    Where no dual feasible multipliers are known, a step that goes to the boundary ends next to
     it, from where the next one leads astray.
     """
     for _ in range(MAX_SHORTENINGS):
