@@ -132,6 +132,7 @@ def test_planted_outliers_are_found(is_complex):
     assert found >= 19
 
 
+@pytest.mark.slow
 def test_good_data_set_nothing_aside():
     rng = np.random.default_rng(12)
     p = quadsense.datasets.gaussian(5, 100, seed=12)
