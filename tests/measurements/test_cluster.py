@@ -12,8 +12,8 @@ from kinds import strips
 import quadsense
 from quadsense import Measurements, Status, solve
 from quadsense.measurements import cluster, shards
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.cluster import InChunks, OnCluster
-from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted, apply
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards

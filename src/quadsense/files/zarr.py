@@ -13,8 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.files import groups
 from quadsense.files.contents import Entry, Unreadable, check_stored, reading
+from quadsense.files.hdf5 import (
+    METADATA,
+    nodes,
+    read_sparse,
+    sparse_entry,
+    to_metadata,
+    write_tree,
+)
 from quadsense.files.strips import Pieces
 
 TITLE = "a Zarr store"
@@ -29,14 +36,14 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
     """What the store holds, nothing of it read, and its metadata."""
     with _opened(path) as root:
         entries = [_entry(path, name, node) for name, node in _walk(root, path)]
-        return tuple(entries), groups.to_metadata(root.attrs.get(groups.METADATA))
+        return tuple(entries), to_metadata(root.attrs.get(METADATA))
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
     """The arrays of these names."""
     with _opened(path) as root:
         return {
-            name: groups.read_sparse(node) if _is_group(node) else np.asarray(node[...])
+            name: read_sparse(node) if _is_group(node) else np.asarray(node[...])
             for name, node in _walk(root, path)
             if name in names
         }
@@ -71,8 +78,8 @@ def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
     packed = path.suffix.lower() == ".zip"
     place = path.with_name("unpacked") if packed else path
     root = zarr.open_group(place, mode="w")
-    root.attrs[groups.METADATA] = json.dumps(metadata)
-    groups.write_tree(root, arrays, _create)
+    root.attrs[METADATA] = json.dumps(metadata)
+    write_tree(root, arrays, _create)
     if packed:  # written into the zip file itself, what changes would be there twice
         with zipfile.ZipFile(path, "w") as archive:
             for each in sorted(place.rglob("*")):
@@ -111,12 +118,12 @@ def _is_group(node: Any) -> bool:
 
 
 def _walk(root: Any, path: Path) -> Iterator[tuple[str, Any]]:
-    return groups.nodes(root, _is_group, path)
+    return nodes(root, _is_group, path)
 
 
 def _entry(path: Path, name: str, node: Any) -> Entry:
     if _is_group(node):
-        return groups.sparse_entry(name, node, lambda part, each: _check(path, part, each))
+        return sparse_entry(name, node, lambda part, each: _check(path, part, each))
     _check(path, name, node)
     dtype = np.dtype(node.dtype)
     known = dtype.name if dtype.kind in "buifc" else "text"

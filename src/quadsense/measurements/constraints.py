@@ -21,10 +21,9 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, as_numbers, is_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Axes, Stack
 from quadsense.measurements.validate import checked_vector
 from quadsense.typing import SupportsSparse, is_number, to_list

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core import packed
-from quadsense.measurements.dense import Dense, NotFinite
+from quadsense.measurements.arrays import Dense, NotFinite
 from quadsense.measurements.probes import Form, Probes, squared_columns, squares
 from quadsense.system.watch import look
 

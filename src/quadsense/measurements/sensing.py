@@ -21,8 +21,8 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device, put, waits
 from quadsense.measurements import blockwise
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.blockwise import Weigh
-from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import (
     Form,

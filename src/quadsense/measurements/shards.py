@@ -24,7 +24,7 @@ from quadsense.arrays import Array
 from quadsense.core.records import cached_property
 from quadsense.files import Strip, Strips, Unreadable
 from quadsense.files.strips import STRIP_BYTES, native
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.parted import Work, apply_to_part, rows_of, squared, survey
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.tensors import Tensors

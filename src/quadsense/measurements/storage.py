@@ -15,12 +15,11 @@ import scipy.sparse as sp
 
 from quadsense import files
 from quadsense.arrays import as_numbers, is_array, is_numpy, namespace, to_numpy
-from quadsense.measurements.dense import Dense, NotFinite, Stored
+from quadsense.measurements.arrays import Dense, NotFinite, Sparse, Stored
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import AsComplex, Stack
 from quadsense.measurements.tensors import elsewhere
 from quadsense.measurements.validate import (

@@ -16,7 +16,7 @@ from quadsense.core import products
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, tensor_of
 from quadsense.device import algebra as tensor_products
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.probes import Form, Probes
 from quadsense.measurements.views import View
 from quadsense.system.watch import look

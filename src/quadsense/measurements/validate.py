@@ -26,12 +26,10 @@ from quadsense.arrays import (
     namespace,
     to_numpy,
 )
-from quadsense.measurements.dense import Dense
-from quadsense.measurements.operator import from_operator, is_operator
+from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.tensors import Tensors
 from quadsense.typing import LARGEST_WHOLE, check_flag, is_number
 
@@ -61,6 +59,8 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     if is_dask(U):
         return Sensing(_of_dask(U), conjugate)
     if is_operator(U):
+        from quadsense.probes.operator import from_operator  # rarely needed
+
         return checked_rows(from_operator(U), conjugate)
     if sp.issparse(U):
         _check_kind("U", U.dtype)
@@ -79,6 +79,11 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     if is_tensor(U):
         return Sensing(Tensors(U), conjugate)  # likewise
     return Sensing(Dense(widened(U)), conjugate)
+
+
+def is_operator(U: Any) -> bool:
+    """Whether it is known by `matvec` rather than by its entries."""
+    return hasattr(U, "matvec") and not hasattr(U, "__array__")
 
 
 def _of_dask(U: Any) -> Probes:

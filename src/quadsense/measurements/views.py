@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import put
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import (
     Form,
@@ -27,7 +27,6 @@ from quadsense.measurements.probes import (
     unit_column_squares,
 )
 from quadsense.measurements.probes import squares as squares_of
-from quadsense.measurements.sparse import Sparse
 
 LARGEST_SINGLE = 20
 """Largest exponent with which products of rows in single precision are scaled."""

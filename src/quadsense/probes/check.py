@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
 from quadsense.core.intervals import UNIT
-from quadsense.measurements.operator import from_operator, is_operator
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
-from quadsense.measurements.validate import checked_rows
+from quadsense.measurements.validate import checked_rows, is_operator
+from quadsense.probes.operator import from_operator
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.typing import to_generator
 

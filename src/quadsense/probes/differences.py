@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,9 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, compact
 from quadsense.core.records import cached_property
+from quadsense.measurements.arrays import LARGEST_NORM, Sparse
 from quadsense.measurements.constraints import Constraint
-from quadsense.measurements.dense import LARGEST_NORM
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
-from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.validate import checked_count, checked_integers, checked_matrix
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike
@@ -324,13 +325,11 @@ class Differences(Sparse):
         worst : float
             The largest of ``(|z| + unit (|b| + ||X||_F^2)) / delta``, likewise.
         """
-        from quadsense.probes.turns import turned_in  # compiled, for those who need it
-
         scales = np.broadcast_to(1.0, (self.m,)) if factors is None else factors
         offsets = np.empty((self.m, 0)) if self.offsets is None else self.offsets
         size, value, worst = float(np.vdot(X, X)), 0.0, 0.0
         for part in self._spans(TURNS):
-            some, most = turned_in(
+            some, most = _compiled()(
                 X, self.first, self.second, offsets, scales, b, delta,
                 theta, beyond, unit, size, part.start, part.stop,
             )  # fmt: skip
@@ -389,3 +388,69 @@ class Differences(Sparse):
         if self.offsets is not None:
             total[self.nodes :] = y @ self.offsets**2
         return total
+
+
+@cache
+def _compiled() -> Any:
+    """Return `_turned_in` as compiled by Numba, which is imported when it is first needed."""
+    from numba import njit
+
+    return njit(cache=True, nogil=True, error_model="numpy")(_turned_in)
+
+
+def _turned_in(
+    X: Any,
+    first: Any,
+    second: Any,
+    offsets: Any,
+    factors: Any,
+    b: Any,
+    delta: Any,
+    theta: float,
+    beyond: float,
+    unit: float,
+    size: float,
+    begin: int,
+    end: int,
+) -> Any:
+    """Move X, (n, k), by the rows `begin` to `end` in turn: see `Differences.in_turn`.
+
+    A row is ``f (e_i - e_j, -o)``, f one of `factors` and o one of `offsets`, of shape (m, 0) where
+    there are none.
+    """
+    k, known = X.shape[1], offsets.shape[1]
+    nodes = X.shape[0] - known
+    image = np.empty(k)
+    value, worst = 0.0, 0.0
+    for r in range(begin, end):
+        i, j, f = first[r], second[r], factors[r]
+        read = 0.0
+        for c in range(k):
+            p = X[i, c]
+            if j >= 0:
+                p -= X[j, c]
+            for q in range(known):
+                p -= offsets[r, q] * X[nodes + q, c]
+            p *= f
+            image[c] = p
+            read += p * p
+        z = read - b[r]
+        miss = abs(z)
+        allowed = theta * delta[r]
+        worst = max(worst, (miss + unit * (abs(b[r]) + size)) / delta[r])
+        if not miss > allowed:
+            continue
+        miss -= allowed
+        value += 0.5 * (miss / delta[r]) ** 2
+        if beyond == 0.0 or not read > 0.0:
+            continue
+        aim = max(read - miss if z > 0.0 else read + miss, 0.0)
+        share = beyond * (math.sqrt(aim / read) - 1.0) * f
+        for c in range(k):
+            move = share * image[c]
+            X[i, c] += move
+            if j >= 0:
+                X[j, c] -= move
+            for q in range(known):
+                X[nodes + q, c] -= offsets[r, q] * move
+    return value, worst

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from quadsense.arrays import Array, device, is_numpy, namespace, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
-from quadsense.measurements.dense import LARGEST_NORM, SMALLEST_NORM
+from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
 from quadsense.measurements.probes import Probes, dense_blocks
 from quadsense.measurements.validate import checked_matrix
 from quadsense.typing import to_list

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.probes import Probes
 from quadsense.probes.kronecker import Kronecker
 from quadsense.typing import MatrixLike, to_list

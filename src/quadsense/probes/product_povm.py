@@ -18,8 +18,8 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, as_numbers
 from quadsense.core.records import cached_property
-from quadsense.measurements.dense import LARGEST_NORM, SMALLEST_NORM
-from quadsense.measurements.diagonal import Diagonal
+from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
+from quadsense.measurements.gram import Diagonal
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
 from quadsense.probes.observables import EIGENVECTORS
 from quadsense.system.memory import MAX_FORMED_BYTES

@@ -14,7 +14,7 @@ import scipy.fft
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device, waits
-from quadsense.measurements.dense import LARGEST_NORM, SMALLEST_NORM
+from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
 from quadsense.measurements.probes import BLOCK_ELEMENTS, Form, Probes
 from quadsense.system.memory import Scratch
 from quadsense.system.watch import look

@@ -18,10 +18,9 @@ from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
+from quadsense.measurements.arrays import Dense, Stored
 from quadsense.measurements.column_scaling import Columns, described, framed
-from quadsense.measurements.dense import Dense, Stored
-from quadsense.measurements.diagonal import known_basis
-from quadsense.measurements.gram import gram_form
+from quadsense.measurements.gram import gram_form, known_basis
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing

@@ -19,7 +19,7 @@ from quadsense.arrays import is_array, is_tensor, to_numpy
 from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
-from quadsense.measurements.dense import Dense, Stored
+from quadsense.measurements.arrays import Dense, Stored
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stack import Stack

@@ -217,7 +217,7 @@ def by_rows(
     Parameters
     ----------
     work : callable
-        Must spend its time where Python lets go: NumPy and `quadsense.core.blas`.
+        Must spend its time where Python lets go: NumPy and `quadsense.core.cholesky`.
     m : int
         Number of rows.
     flops : float

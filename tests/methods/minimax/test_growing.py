@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 import quadsense
 from quadsense.files import Strip
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.basis import basis_of_span
 from quadsense.core.intervals import EPS, Array
+from quadsense.core.products import basis_of_span
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.device import fetched

@@ -12,9 +12,8 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, compact, is_numpy, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.sparse import Sparse
 from quadsense.methods.base import COLD, Problem, Warm
 from quadsense.methods.low_rank import descent
 from quadsense.methods.low_rank.gauss_newton import balanced
