@@ -10,6 +10,7 @@ import numpy as np
 from quadsense.arrays import Vector, available_memory, to_numpy
 from quadsense.core import packed
 from quadsense.core.cholesky import pseudoinverse
+from quadsense.core.noise import CONFIDENCE
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_weights
@@ -58,7 +59,7 @@ def estimate_sigma(
     weights: RealOrVector | None = None,
     mix: MatrixLike | None = None,
     conjugate: bool = False,
-    confidence: Real = 0.95,
+    confidence: Real = CONFIDENCE,
 ) -> SigmaEstimate:
     """Estimate the noise of readings from the readings themselves.
 

@@ -28,10 +28,12 @@ from scipy.linalg import (
 )
 from scipy.linalg.lapack import dpotrf, dpotrs
 
+from quadsense.core.intervals import EPS
 from quadsense.device import algebra
 from quadsense.device.algebra import or_there
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.threads import by_rows, shared_by
-from quadsense.system.watch import BLOCK_FLOPS, look
+from quadsense.system.watch import BLOCK_FLOPS, cholesky_flops, look, real_flops
 
 Array = npt.NDArray[Any]
 
@@ -59,9 +61,6 @@ LEAF = 2 * PANEL
 
 LONGEST = 4 * PANEL
 """Most rows that are eliminated at once, so that no product takes long."""
-
-BLOCK_ENTRIES = 2**20
-"""Entries of a block that is written twice, once across."""
 
 PAGE_ENTRIES = 512
 """Float64 entries of the smallest page of memory."""
@@ -98,7 +97,7 @@ def factor_upper(M: Array) -> tuple[Array, int]:
     Each entry is an inner product taken away from one of M, then divided by a pivot: in whichever
     order, what [Rump 2006] proves of a factorisation that runs to its end holds.
     """
-    if not divided(float(len(M)) ** 3 / 3.0, M.dtype):
+    if not divided(cholesky_flops(len(M)), M.dtype):
         (potrf,) = get_lapack_funcs(("potrf",), (M,))
         R, info = potrf(M, lower=0, clean=0, overwrite_a=1)
         return R, int(info)
@@ -257,8 +256,8 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
 def squared_moduli(U: Array) -> Array:
     """``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
     m, n = U.shape
-    cost = (8.0 if np.iscomplexobj(U) else 2.0) * m * n
-    size = int(max(PANEL // 4, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ENTRIES / max(m, 1))))
+    cost = 2.0 * real_flops(np.iscomplexobj(U)) * m * n
+    size = int(max(PANEL // 4, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ELEMENTS / max(m, 1))))
     if size >= m and not divided(0.5 * cost * m):
         return np.asarray(np.abs(U @ U.conj().T) ** 2)
     K = np.empty((m, m))
@@ -311,7 +310,7 @@ def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
             return _cleared(R.T), np.arange(m)
         for part, block in zip(parts, kept, strict=True):  # what is below was left as it was
             M[part, part] = block
-    look(float(m) ** 3 / 3.0)
+    look(cholesky_flops(m))
     factor, pivots, rank, _ = lapack.dpstrf(M, lower=1, tol=tolerance)
     order = np.asarray(pivots, dtype=np.intp) - 1
     L = np.zeros((m, rank))
@@ -365,7 +364,7 @@ def pseudoinverse(H: npt.NDArray[Any]) -> Pseudoinverse:
                 lambda y: (inverse * dpotrs(R, (inverse * y.T).T, lower=0)[0].T).T, len(H), None
             )
     values, vectors = eigh(H, lower=False)
-    kept = values > 10.0 * len(H) * float(np.finfo(np.float64).eps) * np.max(np.abs(values))
+    kept = values > 10.0 * len(H) * EPS * np.max(np.abs(values))
     basis, weights = vectors[:, kept], 1.0 / values[kept]
     return Pseudoinverse(
         lambda y: basis @ (weights * (basis.T @ y).T).T, int(np.count_nonzero(kept)), basis

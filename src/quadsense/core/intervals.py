@@ -21,6 +21,9 @@ Array = npt.NDArray[Any]
 UNIT = 2.0**-53
 """Unit roundoff of float64."""
 
+TINY = float(np.finfo(np.float64).tiny)
+"""The smallest normal float64: stands for 0 where something is divided by."""
+
 EPS = 2.0 * UNIT
 """Distance of 1 from the next number: bounds with it are generous."""
 

@@ -21,6 +21,9 @@ from quadsense.typing import Real, RealOrVector, Whole, is_number, is_whole
 CountMethod: TypeAlias = Literal["clopper-pearson", "wilson"]
 """The intervals of `bounds_from_counts`."""
 
+CONFIDENCE = 0.95
+"""That intervals from noise hold at once, unless another confidence is given."""
+
 HALVINGS = 60
 """Of an interval no longer than itself: the last bit but some."""
 
@@ -29,7 +32,7 @@ VANISHING = 1e-300
 
 
 def delta_from_sigma(
-    sigma: Real, m: Whole, confidence: Real = 0.95, *, dof: Real | None = None
+    sigma: Real, m: Whole, confidence: Real = CONFIDENCE, *, dof: Real | None = None
 ) -> float:
     """Tolerance that covers all m Gaussian errors at once.
 
@@ -90,7 +93,7 @@ def delta_from_sigma(
 def bounds_from_counts(
     k: RealOrVector,
     shots: RealOrVector,
-    confidence: Real = 0.95,
+    confidence: Real = CONFIDENCE,
     method: CountMethod = "clopper-pearson",
 ) -> tuple[Vector, Vector]:
     """Intervals that hold all probabilities at once, from how often each outcome was counted.
@@ -171,7 +174,7 @@ def _wilson(k: Vector, shots: Vector, tail: float) -> tuple[Vector, Vector]:
 
 
 def bounds_from_averages(
-    b: RealOrVector, dof: RealOrVector, confidence: Real = 0.95
+    b: RealOrVector, dof: RealOrVector, confidence: Real = CONFIDENCE
 ) -> tuple[Vector, Vector]:
     """Intervals that hold all truths at once, from averages of squares of Gaussian amplitudes.
 
@@ -270,7 +273,7 @@ def bounds_from_ranges(r: RealOrVector, error: RealOrVector) -> tuple[Vector, Ve
     return lo[()], hi[()]
 
 
-def rtol_from_dof(dof: Real, m: Whole, confidence: Real = 0.95) -> float:
+def rtol_from_dof(dof: Real, m: Whole, confidence: Real = CONFIDENCE) -> float:
     """Relative tolerance that covers m averages of squares of Gaussian amplitudes at once.
 
     The errors of `bounds_from_averages` in one number, for ``rtol=``; its intervals, which reach

@@ -15,16 +15,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
+from quadsense.arrays import complex_of
 from quadsense.core.cholesky import divided, inner_upper
 from quadsense.device import algebra
 from quadsense.device.algebra import or_there
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
-BLOCK_ENTRIES = 2**22
-"""Features that are written without a look at the limits."""
+KEPT_ORDERS = 16
+"""Orders of matrices of which indices are kept."""
 
 FEW_ENTRIES = 2**14
 """Features that are written by one product, and not by one for each column."""
@@ -37,13 +39,13 @@ def size_of(n: int, is_complex: bool) -> int:
     return n * n if is_complex else n * (n + 1) // 2
 
 
-@lru_cache(maxsize=64)
+@lru_cache(KEPT_ORDERS)
 def upper(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Indices above the diagonal, by rows; kept, for small matrices are packed often."""
     return np.triu_indices(n, 1)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(KEPT_ORDERS)
 def strictly_below(n: int) -> npt.NDArray[np.bool_]:
     """Which entries are below the diagonal."""
     return np.tri(n, k=-1, dtype=bool)
@@ -67,7 +69,7 @@ def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     count = above[0].size
     values: Array = x[n : n + count] / SQRT2
     if A.dtype.kind == "c":
-        values = values + 1j * (x[n + count :] / SQRT2)
+        values = complex_of(values, x[n + count :] / SQRT2)
     A[above] = values
     A += A.conj().T
     A.reshape(-1)[:: n + 1] = x[:n]
@@ -100,7 +102,7 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None
     pairs = n * (n - 1) // 2
     root = re * np.asarray(SQRT2, dtype=dtype)
     offset = n
-    large = out.size > BLOCK_ENTRIES
+    large = out.size > BLOCK_ELEMENTS
     if not np.iscomplexobj(V):
         np.multiply(re, re, out=out[:n])
         if out.size <= FEW_ENTRIES:
@@ -180,14 +182,15 @@ def _summed_products(first: Array, rest: Iterator[Array], size: int, dtype: npt.
     return M
 
 
-ROWS = 1024  # rows handled together: the block and its products stay in cache
+FEATURE_ROWS = 1024
+"""Rows whose features are formed together: they and their products stay in cache."""
 
 
 def adjoint(U: Array, y: Vector) -> Vector:
     """The `pack` of ``F*(y)`` for y of shape (m,), or of each column of (m, k)."""
     total = np.zeros((size_of(U.shape[1], np.iscomplexobj(U)), *y.shape[1:]))
-    for first in range(0, len(U), ROWS):
-        part = slice(first, first + ROWS)
+    for first in range(0, len(U), FEATURE_ROWS):
+        part = slice(first, first + FEATURE_ROWS)
         total += features(U[part]).T @ y[part]
     return total
 

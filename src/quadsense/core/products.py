@@ -19,20 +19,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, get_blas_funcs
 
-from quadsense.core.cholesky import divided, multiply_triangle
+from quadsense.core.cholesky import PANEL, divided, multiply_triangle
 from quadsense.core.intervals import EPS
 from quadsense.device import algebra
 from quadsense.device.algebra import or_there
+from quadsense.system.memory import MIB
 from quadsense.system.threads import by_rows
-from quadsense.system.watch import BLOCK_FLOPS, look
+from quadsense.system.watch import BLOCK_FLOPS, look, real_flops
 
 Float = npt.NDArray[Any]  # real, single or double precision
 Inexact = npt.NDArray[Any]  # real or complex, single or double precision
 DType = np.dtype[Any]
-
-# A block of rows and its product stay in the cache of a core.
-_BLOCK_BYTES = 1 << 20
-
 
 _RANK_UPDATE = {"f": blas.ssyrk, "d": blas.dsyrk, "F": blas.cherk, "D": blas.zherk}
 
@@ -47,7 +44,8 @@ def unknowns(U: Inexact) -> int:
 
 
 def _block_rows(n: int, dtype: DType) -> int:
-    return int(_BLOCK_BYTES // max(n * dtype.itemsize, 1))
+    """Rows of a block that stays, with its product, in the cache of a core."""
+    return MIB // max(n * dtype.itemsize, 1)
 
 
 def _real(dtype: DType) -> DType:
@@ -159,7 +157,7 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
     T += S.conj() if np.iscomplexobj(S) else S
     T = T.T
     np.fill_diagonal(T, S.diagonal().real)
-    size = max(256, _block_rows(n, dtype))
+    size = max(PANEL, _block_rows(n, dtype))
     values = np.empty(m, dtype=real)
 
     def evaluate(first: int, last: int) -> None:
@@ -174,7 +172,7 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
             # Re(conj(u) . w) is the dot product of the two as real vectors of twice the length.
             np.vecdot(rows.view(real), image.view(real), out=values[begin:end])
 
-    by_rows(evaluate, m, (4.0 if dtype.kind == "c" else 1.0) * m * n * n)
+    by_rows(evaluate, m, real_flops(dtype.kind == "c") * m * n * n)
     return values
 
 
@@ -183,10 +181,10 @@ def times(U: Inexact, X: Inexact, dtype: DType | None = None) -> Inexact:
     m, n = U.shape
     dtype = U.dtype if dtype is None else dtype
     product = np.empty((m, *X.shape[1:]), dtype=np.result_type(dtype, X))
-    cost = (8.0 if np.iscomplexobj(product) else 2.0) * n * product.size
-    size = max(256, int(BLOCK_FLOPS * m / max(cost, 1.0)))
+    cost = 2.0 * real_flops(np.iscomplexobj(product)) * n * product.size
+    size = max(PANEL, int(BLOCK_FLOPS * m / max(cost, 1.0)))
     if U.dtype != dtype:
-        size = min(size, max(16, _block_rows(n, dtype)))
+        size = min(size, max(MIN_ROWS, _block_rows(n, dtype)))
 
     def multiply(first: int, last: int) -> None:
         for begin in range(first, last, size):
@@ -205,7 +203,7 @@ def combine(U: Inexact, Y: Inexact, dtype: DType | None = None) -> Inexact:
         return np.asarray(U.T @ Y)
     n = U.shape[1]
     total = np.zeros((n, Y.shape[1]), dtype=np.result_type(dtype, Y))
-    size = max(16, _block_rows(n, dtype))
+    size = max(MIN_ROWS, _block_rows(n, dtype))
     for begin in range(0, len(U), size):
         total += U[begin : begin + size].astype(dtype).T @ Y[begin : begin + size]
     return total
@@ -230,14 +228,14 @@ def gram(U: Inexact, lower: bool = False) -> Float:
 
 def _gram_flops(U: Inexact) -> float:
     m, n = map(float, U.shape)
-    return (4.0 if np.iscomplexobj(U) else 1.0) * m * m * n
+    return real_flops(np.iscomplexobj(U)) * m * m * n
 
 
 def _gram_by_blocks(U: Inexact) -> Float:
     """`gram`, some columns at a time; below the diagonal it holds whatever came of it."""
     m = len(U)
     K = np.zeros((m, m), dtype=U.real.dtype, order="F")
-    size = max(256, int(BLOCK_FLOPS * m / (2.0 * _gram_flops(U))))
+    size = max(PANEL, int(BLOCK_FLOPS * m / (2.0 * _gram_flops(U))))
 
     def fill(first: int, last: int) -> None:
         for begin in range(first, last, size):
@@ -265,10 +263,13 @@ def gram_product(K: Float, y: Float) -> Float:
 # to twice as long again and cannot be interrupted: there block after block of rows is made
 # orthogonal to the basis so far, what is left over extends it, and `look` is called between blocks.
 
-WIDEST, NARROWEST = 128, 16
-"""Rows of a block: for products that run at full speed, yet are done soon."""
+MIN_ROWS = 16
+"""Rows that a block has at least, for products that run at full speed."""
 
-CLEAR = 1e-6
+MAX_ROWS = 8 * MIN_ROWS
+"""Rows of a block at most, when the basis is made: it is done soon."""
+
+INDEPENDENT_ROWS = 1e-6
 """Ratio of the eigenvalues of a block's inner products down to which they serve for a basis, at a
 tenth of the time of Householder's QR: its errors are then some 1e-10, and taken away."""
 
@@ -282,7 +283,7 @@ def basis_of_span(rows: Inexact) -> Inexact:
         Of norms not far from each other, or 0; m <= n.
     """
     m, n = rows.shape
-    if _cost(rows) * (6.0 * m * m * n + 20.0 * m**3) > BLOCK_FLOPS:
+    if real_flops(np.iscomplexobj(rows)) * (6.0 * m * m * n + 20.0 * m**3) > BLOCK_FLOPS:
         return basis_in_blocks(rows)
     left, values, _ = np.linalg.svd(rows.T, full_matrices=False)
     return np.asarray(left[:, values > m * EPS * values[0]])
@@ -300,7 +301,8 @@ def basis_in_blocks(rows: Inexact) -> Inexact:
     that is gone ("twice is enough"), and so are the errors of the inner products.
     """
     m, n = rows.shape
-    size = int(np.clip(np.sqrt(BLOCK_FLOPS / (8.0 * _cost(rows) * n)), NARROWEST, WIDEST))
+    cost = 8.0 * real_flops(np.iscomplexobj(rows)) * n
+    size = int(np.clip(np.sqrt(BLOCK_FLOPS / cost), MIN_ROWS, MAX_ROWS))
     largest = float(np.sqrt(np.max(np.vecdot(rows, rows).real, initial=0.0)))
     tolerance = 4.0 * (m + np.sqrt(n)) * EPS * largest
     basis = np.empty((n, m), dtype=rows.dtype, order="F")
@@ -316,11 +318,6 @@ def basis_in_blocks(rows: Inexact) -> Inexact:
     return basis[:, :rank]
 
 
-def _cost(rows: Inexact) -> float:
-    """Real operations to one of the rows' own."""
-    return 4.0 if np.iscomplexobj(rows) else 1.0
-
-
 def _take_away(basis: Inexact, parts: list[slice], block: Inexact) -> None:
     """Make the columns of `block` orthogonal to those parts of the basis, in its place."""
     for part in parts:
@@ -334,7 +331,7 @@ def _beyond(block: Inexact, tolerance: float) -> Inexact:
     look()
     block = block[:, np.linalg.norm(block, axis=0) > tolerance]
     squares, vectors = np.linalg.eigh(block.conj().T @ block)
-    if squares.size and squares[0] > max(CLEAR * squares[-1], tolerance * tolerance):
+    if squares.size and squares[0] > max(INDEPENDENT_ROWS * squares[-1], tolerance * tolerance):
         return np.asarray(block @ (vectors / np.sqrt(squares)))
     look()
     Q, R = np.linalg.qr(block)

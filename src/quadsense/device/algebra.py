@@ -262,7 +262,9 @@ def column_blocks(n: int, blocks: int = BLOCKS) -> list[tuple[int, int]]:
 
 def _blocks_of(rows: Tensor) -> list[tuple[int, int]]:
     """Those of rows, or of an (n, n), in the precision that they are of."""
-    single = rows.element_size() == (8 if rows.is_complex() else 4)
+    import torch
+
+    single = rows.real.dtype == torch.float32
     return column_blocks(rows.shape[1], SINGLE_BLOCKS if single else BLOCKS)
 
 

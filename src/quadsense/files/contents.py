@@ -13,13 +13,21 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.system.memory import free_memory, in_bytes, memory_limit, room_in_words
+from quadsense.system.memory import (
+    FLOAT64_BYTES,
+    KIB,
+    MIB,
+    free_memory,
+    in_bytes,
+    memory_limit,
+    room_in_words,
+)
 
-MAX_EXPANSION = 2**15
+MAX_EXPANSION = 32 * KIB
 """Bytes of an array for each byte that is stored of it: what zstd makes of a constant array, which
 no U is; deflate reaches 1,032."""
 
-UNSTORED_BYTES, UNSTORED_CHUNKS = 2**26, 10_000
+UNSTORED_BYTES, UNSTORED_CHUNKS = 64 * MIB, 10_000
 """What an array may have of which nothing is stored: it is read within a second."""
 
 OUTSIDE = "kept in another file, which is not read"
@@ -204,7 +212,7 @@ def to_csr(values: Any) -> Any:
     if values.dtype.kind not in "buifc":
         raise ValueError("a sparse array in it holds no numbers")
     # What a conversion allocates for the rows, however few entries there are.
-    check_stored("U", (values.shape[0] + 1,), 8, [values.data.nbytes])
+    check_stored("U", (values.shape[0] + 1,), FLOAT64_BYTES, [values.data.nbytes])
     if hasattr(values, "indptr"):
         starts = np.asarray(values.indptr)  # of the last alone SciPy asks whether it can be
         if starts.size == 0 or starts[0] != 0 or np.any(np.diff(starts) < 0):

@@ -18,14 +18,14 @@ from quadsense.files import table as tables
 from quadsense.files.contents import Arrays, Entry, Unreadable, check_room, listed, place_in
 from quadsense.files.formats import Format, by_name, format_of, known
 from quadsense.files.roles import NAMES, NOTHING, Given, base, find_roles, named
-from quadsense.files.strips import Strips, native, strips_of
+from quadsense.files.strips import STRIP_BYTES, Strips, native, strips_of
 from quadsense.files.table import Table
 from quadsense.files.zarr import is_store
 
 RESULT = "quadsense-result"
 """What the metadata of a result's file says it is."""
 
-EAGER_BYTES = 2**26
+EAGER_BYTES = 2 * STRIP_BYTES
 """Bytes of U up to which it is read when its file is opened, rather than when it is needed."""
 
 APART = "::"

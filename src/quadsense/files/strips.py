@@ -16,9 +16,10 @@ import numpy as np
 
 from quadsense.files.contents import Unreadable
 from quadsense.files.formats import format_of
+from quadsense.system.memory import MIB
 from quadsense.system.watch import look
 
-STRIP_BYTES = 2**25
+STRIP_BYTES = 32 * MIB
 """Bytes of a strip: 32 MiB, some ten milliseconds of reading. Sums are made strip by strip, so
 that this, and no limit of memory, decides about the last bits of an answer."""
 
@@ -219,7 +220,7 @@ def _reader(path: Path) -> Any:
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type in the byte order and one of the widths of this machine's arithmetic."""
-    wide = dtype.kind in "fc" and dtype.itemsize // (2 if dtype.kind == "c" else 1) not in (4, 8)
+    wide = dtype.kind in "fc" and dtype.char not in "fdFD"
     found = np.dtype(np.complex128 if dtype.kind == "c" else np.float64) if wide else dtype
     return found.newbyteorder("=")
 

@@ -23,13 +23,11 @@ from quadsense.files.hdf5 import (
     write_tree,
 )
 from quadsense.files.strips import Pieces
+from quadsense.system.memory import MIB
 
 TITLE = "a Zarr store"
 MARKS = ("zarr.json", ".zgroup", ".zarray")
 """Files of which one is in every store that is a folder."""
-
-CHUNK_BYTES = 2**20
-"""Bytes of rows that are packed together where they are written some at a time."""
 
 
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
@@ -156,7 +154,7 @@ def _create(group: Any, name: str, values: Any) -> None:
         made[...] = values
         return
     m, n = values.shape
-    together = min(m, max(1, CHUNK_BYTES // (n * values.dtype.itemsize)))
+    together = min(m, max(1, MIB // (n * values.dtype.itemsize)))
     made = group.create_array(name, shape=(m, n), dtype=values.dtype, chunks=(together, n))
     for rows, part in values:
         made[rows] = part

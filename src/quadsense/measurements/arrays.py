@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, is_numpy, like, namespace, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, dense_blocks, unit_column_squares
+from quadsense.measurements.probes import Probes, dense_blocks, unit_column_squares
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 CACHED_BYTES = 1 << 19

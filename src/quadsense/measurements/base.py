@@ -24,6 +24,7 @@ from quadsense.arrays import (
     to_numpy,
 )
 from quadsense.core.intervals import EXACTNESS, KIND_EXACTNESS, Intervals
+from quadsense.core.noise import CONFIDENCE
 from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import (
@@ -153,7 +154,7 @@ class Measurements(StoredMeasurements):
         weights: RealOrVector | None = None,
         sigma: Real | None = None,
         shots: RealOrVector | None = None,
-        confidence: Real = 0.95,
+        confidence: Real = CONFIDENCE,
         missing: MissingName = "raise",
     ) -> None:
         rows, of = checked_rows(U, conjugate), "U"

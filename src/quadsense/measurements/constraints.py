@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, Vector, as_numbers, is_numpy
+from quadsense.arrays import Array, Vector, as_numbers, complex_of, is_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.probes import Probes
@@ -244,7 +244,7 @@ def _ldexp(values: npt.NDArray[Any], exponents: npt.NDArray[np.int64]) -> npt.ND
     """``values 2^exponents``: no digit changes."""
     if not np.iscomplexobj(values):
         return np.ldexp(values, exponents)
-    return np.ldexp(values.real, exponents) + 1j * np.ldexp(values.imag, exponents)
+    return complex_of(np.ldexp(values.real, exponents), np.ldexp(values.imag, exponents))
 
 
 def _probes(X: Any, beside: Probes) -> Probes:

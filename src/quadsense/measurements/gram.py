@@ -24,10 +24,9 @@ from quadsense.arrays import Array, Vector, device, like, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
 from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import CLEAR_PIVOT, Sensing
 from quadsense.measurements.stack import Stack
-from quadsense.system.memory import MAX_FORMED_BYTES
+from quadsense.system.memory import BLOCK_ELEMENTS, MAX_FORMED_BYTES
 from quadsense.system.watch import BLOCK_FLOPS
 
 

@@ -16,11 +16,11 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
+from quadsense.core.packed import FEATURE_ROWS
 from quadsense.core.records import cached_property
-from quadsense.measurements.blockwise import FEATURE_ROWS
-from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import is_sparse
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 CANCELLED = 1e-7

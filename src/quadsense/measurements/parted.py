@@ -297,8 +297,8 @@ def normal_of(
     """``F* F`` on packed matrices, of a part, its columns scaled where asked."""
 
     def blocks() -> Iterator[Array]:
-        for first in range(0, rows.m, packed.ROWS):
-            last = min(first + packed.ROWS, rows.m)
+        for first in range(0, rows.m, packed.FEATURE_ROWS):
+            last = min(first + packed.FEATURE_ROWS, rows.m)
             block = rows.block(first, last)
             block = block.conj() if conjugate else block
             block = block if columns is None else block * columns

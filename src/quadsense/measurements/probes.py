@@ -22,10 +22,8 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, device, is_array, is_tensor, like, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import on_device, tensor_of
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
-
-BLOCK_ELEMENTS = 2**20
-"""Elements of a temporary block: 8 or 16 MiB, half a last-level cache."""
 
 MODULES = "modules"
 """Under which the names of modules are in a pickled state."""

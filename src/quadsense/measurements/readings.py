@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, as_numbers, compact, like, to_numpy
 from quadsense.core.intervals import Intervals
-from quadsense.core.noise import bounds_from_counts, delta_from_sigma
+from quadsense.core.noise import CONFIDENCE, bounds_from_counts, delta_from_sigma
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_bounds, checked_tolerance, checked_vector
 from quadsense.typing import MissingName, is_number
@@ -51,7 +51,7 @@ def interpreted(
     *,
     sigma: Any = None,
     shots: Any = None,
-    confidence: Any = 0.95,
+    confidence: Any = CONFIDENCE,
     missing: Any = "raise",
 ) -> GivenReadings:
     """Return readings with the tolerance that follows from shots or sigma, and missing rows.

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from quadsense import files
 from quadsense.arrays import as_numbers, is_array, is_numpy, namespace, to_numpy
+from quadsense.core.noise import CONFIDENCE
 from quadsense.measurements.arrays import Dense, NotFinite, Sparse, Stored
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.parted import OnDisk
@@ -127,7 +128,7 @@ class StoredMeasurements:
         weights: RealOrVector | None = None,
         sigma: Real | None = None,
         shots: RealOrVector | None = None,
-        confidence: Real = 0.95,
+        confidence: Real = CONFIDENCE,
         missing: MissingName = "raise",
         memory_limit: Real | str | None = None,
     ) -> Measurements:

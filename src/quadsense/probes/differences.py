@@ -15,8 +15,9 @@ from quadsense.arrays import Array, Vector, compact
 from quadsense.core.records import cached_property
 from quadsense.measurements.arrays import LARGEST_NORM, Sparse
 from quadsense.measurements.constraints import Constraint
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
+from quadsense.measurements.probes import Probes
 from quadsense.measurements.validate import checked_count, checked_integers, checked_matrix
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike
 

@@ -15,8 +15,8 @@ from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device, waits
 from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Form, Probes
-from quadsense.system.memory import Scratch
+from quadsense.measurements.probes import Form, Probes
+from quadsense.system.memory import BLOCK_ELEMENTS, Scratch
 from quadsense.system.watch import look
 
 BATCH = 2**16

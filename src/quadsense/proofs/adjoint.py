@@ -15,7 +15,6 @@ import numpy.typing as npt
 from quadsense.arrays import to_numpy
 from quadsense.core.intervals import UNIT
 from quadsense.core.packed import Vector, strictly_below
-from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import (
     COMPLEX,
@@ -25,6 +24,7 @@ from quadsense.proofs.rounding import (
     gamma,
     sum_error,
 )
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 BITS = 22

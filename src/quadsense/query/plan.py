@@ -22,7 +22,6 @@ from quadsense.measurements.arrays import Dense, Stored
 from quadsense.measurements.column_scaling import Columns, described, framed
 from quadsense.measurements.gram import gram_form, known_basis
 from quadsense.measurements.parted import OnDisk
-from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stack import Stack
 from quadsense.measurements.views import beneath, is_sparse
@@ -33,7 +32,14 @@ from quadsense.query.choice import check_preference, checked, decide, frame_for,
 from quadsense.query.query import Query
 from quadsense.query.request import check_ability, check_options, given_options, to_rank
 from quadsense.system.machine import Rates, known_rates
-from quadsense.system.memory import in_bytes, is_limited, limited_memory, room_in_words, to_bytes
+from quadsense.system.memory import (
+    BLOCK_ELEMENTS,
+    in_bytes,
+    is_limited,
+    limited_memory,
+    room_in_words,
+    to_bytes,
+)
 from quadsense.system.threads import one_blas_thread
 from quadsense.system.watch import Watch
 

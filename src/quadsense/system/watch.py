@@ -80,6 +80,21 @@ GRACE = 0.25
 """Seconds beyond a time limit that one piece of work which cannot be interrupted may take."""
 
 
+def real_flops(is_complex: bool) -> float:
+    """Return the products of real numbers that one product takes."""
+    return 4.0 if is_complex else 1.0
+
+
+def cholesky_flops(order: float) -> float:
+    """Return the operations of a Cholesky factorization, over real numbers."""
+    return float(order) ** 3 / 3.0
+
+
+def eigen_flops(order: float) -> float:
+    """Return about how many operations all eigenvectors of a symmetric matrix take."""
+    return 10.0 * float(order) ** 3
+
+
 class Stop(Exception):
     """A limit was reached in the middle of something; what was found before stands."""
 

@@ -27,9 +27,10 @@ from quadsense.core.cholesky import (
     squared_moduli,
 )
 from quadsense.core.intervals import Array, Real
+from quadsense.core.packed import FEATURE_ROWS
 from quadsense.core.records import cached_property
 from quadsense.device import waits
-from quadsense.measurements.blockwise import DEVICE_ENTRIES, FEATURE_ROWS
+from quadsense.measurements.blockwise import DEVICE_ENTRIES
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd.maps import project, squares
 from quadsense.system.watch import BLOCK_FLOPS, look
