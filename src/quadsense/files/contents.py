@@ -84,12 +84,17 @@ class Entry:
         return f"{self.name} ({shape}{'' if self.numeric else f', {self.dtype}'})"
 
 
-def listed(entries: tuple[Entry, ...] | list[Entry], most: int = 12) -> str:
-    """The entries for messages: the first of many."""
-    if not entries:
+MOST_LISTED = 12
+"""Names in a message."""
+
+
+def listed(entries: Iterable[object]) -> str:
+    """The entries, or names, for messages: the first of many."""
+    names = list(map(str, entries))
+    if not names:
         return "nothing"
-    more = f" and {len(entries) - most:,} more" if len(entries) > most else ""
-    return ", ".join(str(entry) for entry in entries[:most]) + more
+    more = f" and {len(names) - MOST_LISTED:,} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
 
 
 class Arrays(dict[str, Any]):

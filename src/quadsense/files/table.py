@@ -17,7 +17,10 @@ import numpy as np
 from quadsense.files.contents import Arrays, Entry, Unreadable, listed
 from quadsense.files.roles import NAMES
 
-PAIR = re.compile(r"(?:(.+)[_.](re|im|real|imag)|(re|im|real|imag)\((.+)\))", re.IGNORECASE)
+PARTS = "re|im|real|imag"
+PAIR = re.compile(
+    rf"(?:(?P<stem>.+)[_.](?P<part>{PARTS})|(?P<before>{PARTS})\((?P<inside>.+)\))", re.IGNORECASE
+)
 NUMBERED = re.compile(r"(.*?[^\W\d_])[\W_]*\d+\W*")
 SINGLE = ("lo", "hi", "delta", "rtol", "weights")
 """What a table may hold in addition to U and b, one value per row."""
@@ -154,7 +157,7 @@ def _series(name: str) -> str | None:
 def stem(name: str) -> str:
     """What a column is called without saying which part of complex numbers it is."""
     found = PAIR.fullmatch(name)
-    return name if found is None else found[1] or found[4]
+    return name if found is None else found["stem"] or found["inside"]
 
 
 def matrix_of(path: object, table: Table) -> Any:
@@ -206,7 +209,8 @@ def _paired(path: object, names: list[str], columns: list[Any]) -> dict[str, Any
     for name in names:
         found = PAIR.fullmatch(name)
         if found:
-            stem, part = found[1] or found[4], (found[2] or found[3]).lower()
+            stem = found["stem"] or found["inside"]
+            part = (found["part"] or found["before"]).lower()
             parts.setdefault(stem, {})[part[:2]] = name
     whole = {stem: pair for stem, pair in parts.items() if len(pair) == 2 and stem not in names}
     home = {name: stem for stem, pair in whole.items() for name in pair.values()}
@@ -266,10 +270,9 @@ def _readings(path: object, lower: dict[str, str], optional: bool, names: list[s
         return called[0]
     if optional:
         return None
-    shown = ", ".join(names[:12]) + (f" and {len(names) - 12:,} more" if len(names) > 12 else "")
     raise Unreadable(
         f"{path} has {'several columns' if called else 'no column'} for the readings b; it has "
-        f"{shown}: say which with b= (--b)"
+        f"{listed(names)}: say which with b= (--b)"
     )
 
 
@@ -278,9 +281,7 @@ def _column(path: object, columns: dict[str, Any], name: str) -> str:
         each for each in columns if each.lower() == name.lower()
     ]
     if len(found) != 1:
-        raise Unreadable(
-            f"{path} has no column named {name!r}; it has {', '.join(list(columns)[:12])}"
-        )
+        raise Unreadable(f"{path} has no column named {name!r}; it has {listed(columns)}")
     return found[0]
 
 
@@ -291,9 +292,7 @@ def _matching(path: object, columns: dict[str, Any], wanted: str) -> list[str]:
         if any(mark in word for mark in "*?["):
             found = [name for name in columns if fnmatchcase(name, word)]
             if not found:
-                raise Unreadable(
-                    f"{path} has no column like {word!r}; it has {', '.join(list(columns)[:12])}"
-                )
+                raise Unreadable(f"{path} has no column like {word!r}; it has {listed(columns)}")
             chosen.update(dict.fromkeys(found))
         else:
             chosen[_column(path, columns, word)] = None
