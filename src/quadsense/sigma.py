@@ -14,8 +14,9 @@ from quadsense.core.noise import CONFIDENCE
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_weights
+from quadsense.system.memory import FLOAT64_BYTES, GIB
 from quadsense.system.threads import with_one_blas_thread
-from quadsense.system.watch import look
+from quadsense.system.watch import eigen_flops, look
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 
 MAX_REFINEMENTS = 3
@@ -155,10 +156,10 @@ def _remainder(rows: Sensing, scales: Vector, g: Vector) -> tuple[Vector, int]:
     if not live.size:
         return g, 0
     size = min(live.size, rows.unknowns)
-    need = 8.0 * 3.0 * size * size
+    need = 3.0 * FLOAT64_BYTES * size * size
     if need > available_memory():
-        raise MemoryError(f"estimating sigma takes {need / 2**30:.1f} GiB for {size} unknowns")
-    look(10.0 * float(size) ** 3)
+        raise MemoryError(f"estimating sigma takes {need / GIB:.1f} GiB for {size} unknowns")
+    look(eigen_flops(size))
     if live.size < rows.unknowns:
         seen = rows.only(live)
         K = seen.gram() * np.outer(scales[live], scales[live])

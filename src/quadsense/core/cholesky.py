@@ -240,7 +240,7 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
     M = np.zeros((k, k), dtype=X.dtype, order="F") if out is None else out
     # As wide as can be looked at in time, but not so narrow that products run slowly, nor so wide
     # that much is done below the diagonal.
-    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), PANEL // 4, PANEL))
+    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), SHARE // 2, PANEL))
 
     def add(first: int, last: int) -> None:
         for begin in range(first, last, width):
@@ -257,7 +257,7 @@ def squared_moduli(U: Array) -> Array:
     """``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
     m, n = U.shape
     cost = 2.0 * real_flops(np.iscomplexobj(U)) * m * n
-    size = int(max(PANEL // 4, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ELEMENTS / max(m, 1))))
+    size = int(max(SHARE // 2, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ELEMENTS / max(m, 1))))
     if size >= m and not divided(0.5 * cost * m):
         return np.asarray(np.abs(U @ U.conj().T) ** 2)
     K = np.empty((m, m))
@@ -376,10 +376,6 @@ def pseudoinverse(H: npt.NDArray[Any]) -> Pseudoinverse:
 # SciPy's own wrappers would run one at a time. SciPy exports its routines for compiled code as
 # capsules; `ctypes` lets go of the lock in a call.
 
-_TRMM_ARGUMENTS = 11  # side, uplo, transa, diag, m, n, alpha, A, lda, B, ldb
-_TRSM_ARGUMENTS = 11  # side, uplo, transa, diag, m, n, alpha, A, lda, B, ldb
-_POTRF_ARGUMENTS = 5  # uplo, n, A, lda, info
-_GEMM_ARGUMENTS = 13  # transa, transb, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc
 _ONE = {letter: np.ones((), letter) for letter in "fdFD"}
 _PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
@@ -397,6 +393,11 @@ def _routine(name: str, arguments: int) -> Any:
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
 
 
+def _call(name: str, letter: str, *arguments: Any) -> None:
+    """Call a routine for arrays of the type that NumPy has this letter for."""
+    _routine(f"{_PREFIX[letter]}{name}", len(arguments))(*arguments)
+
+
 def multiply_triangle(T: Array, rows: Array) -> None:
     """Replace every row u by ``T u``, in place (``trmm``).
 
@@ -412,7 +413,8 @@ def multiply_triangle(T: Array, rows: Array) -> None:
         raise ValueError("T must be in Fortran order, rows in C order, both of one dtype")
     letter = T.dtype.char
     order, count = ctypes.byref(ctypes.c_int(n)), ctypes.byref(ctypes.c_int(k))
-    _routine(f"{_PREFIX[letter]}trmm", _TRMM_ARGUMENTS)(
+    _call(
+        "trmm", letter,  # side, uplo, transa, diag, m, n, alpha, A, lda, B, ldb
         b"L", b"U", b"N", b"N", order, count, _ONE[letter].ctypes.data,
         T.ctypes.data, order, rows.ctypes.data, order,
     )  # fmt: skip
@@ -439,7 +441,8 @@ def add_product(C: Array, X: Array, Y: Array, sign: float) -> None:
     p, q, k = (ctypes.byref(ctypes.c_int(n)) for n in (*C.shape, len(X)))
     steps = [_step(a) for a in arrays]
     alpha = np.array(sign, letter)
-    _routine(f"{_PREFIX[letter]}gemm", _GEMM_ARGUMENTS)(
+    _call(
+        "gemm", letter,  # transa, transb, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc
         b"C", b"N", p, q, k, alpha.ctypes.data, X.ctypes.data, steps[1], Y.ctypes.data, steps[2],
         _ONE[letter].ctypes.data, C.ctypes.data, steps[0],
     )  # fmt: skip
@@ -454,9 +457,8 @@ def factor_in_place(M: Array) -> int:
         Columns contiguous, as in a part of an array in Fortran order.
     """
     info, letter = ctypes.c_int(0), M.dtype.char
-    _routine(f"{_PREFIX[letter]}potrf", _POTRF_ARGUMENTS)(
-        b"U", ctypes.byref(ctypes.c_int(len(M))), M.ctypes.data, _step(M), ctypes.byref(info)
-    )
+    order = ctypes.byref(ctypes.c_int(len(M)))
+    _call("potrf", letter, b"U", order, M.ctypes.data, _step(M), ctypes.byref(info))
     return info.value
 
 
@@ -472,7 +474,8 @@ def divide_by_factor(R: Array, X: Array) -> None:
     """
     letter = X.dtype.char
     k, q = (ctypes.byref(ctypes.c_int(n)) for n in X.shape)
-    _routine(f"{_PREFIX[letter]}trsm", _TRSM_ARGUMENTS)(
+    _call(
+        "trsm", letter,  # side, uplo, transa, diag, m, n, alpha, A, lda, B, ldb
         b"L", b"U", b"C", b"N", k, q, _ONE[letter].ctypes.data,
         R.ctypes.data, _step(R), X.ctypes.data, _step(X),
     )  # fmt: skip

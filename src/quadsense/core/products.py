@@ -25,7 +25,7 @@ from quadsense.device import algebra
 from quadsense.device.algebra import or_there
 from quadsense.system.memory import MIB
 from quadsense.system.threads import by_rows
-from quadsense.system.watch import BLOCK_FLOPS, look, real_flops
+from quadsense.system.watch import BLOCK_FLOPS, eigen_flops, look, real_flops
 
 Float = npt.NDArray[Any]  # real, single or double precision
 Inexact = npt.NDArray[Any]  # real or complex, single or double precision
@@ -283,7 +283,7 @@ def basis_of_span(rows: Inexact) -> Inexact:
         Of norms not far from each other, or 0; m <= n.
     """
     m, n = rows.shape
-    if real_flops(np.iscomplexobj(rows)) * (6.0 * m * m * n + 20.0 * m**3) > BLOCK_FLOPS:
+    if real_flops(np.iscomplexobj(rows)) * (6.0 * m * m * n + 2.0 * eigen_flops(m)) > BLOCK_FLOPS:
         return basis_in_blocks(rows)
     left, values, _ = np.linalg.svd(rows.T, full_matrices=False)
     return np.asarray(left[:, values > m * EPS * values[0]])

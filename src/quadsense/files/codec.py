@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
 from quadsense.device import DeviceArray, tensor_of
-from quadsense.typing import is_number, is_whole
+from quadsense.typing import LARGEST_WHOLE, is_number, is_whole
 
 PACKAGE = "quadsense"
 """The package whose dataclasses and enumerations a file may name."""
@@ -32,7 +32,7 @@ def _array_of(kinds: str, value: Any) -> bool:
 
 def _is_moderate(value: Any) -> bool:
     """Whether a number is one that arithmetic can do with: whole ones of JSON have no bounds."""
-    return not isinstance(value, int) or abs(value) < 2**63
+    return not isinstance(value, int) or abs(value) <= LARGEST_WHOLE
 
 
 TESTS: dict[str, Callable[[Any], bool]] = {

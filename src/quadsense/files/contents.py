@@ -30,6 +30,9 @@ no U is; deflate reaches 1,032."""
 UNSTORED_BYTES, UNSTORED_CHUNKS = 64 * MIB, 10_000
 """What an array may have of which nothing is stored: it is read within a second."""
 
+MAX_DEPTH = 32
+"""Groups within groups, or structs within structs, that are looked into."""
+
 OUTSIDE = "kept in another file, which is not read"
 """What an array is whose numbers are not in the file itself."""
 

@@ -17,6 +17,7 @@ import numpy as np
 from quadsense.files.contents import Entry, Unreadable, reading
 from quadsense.files.roles import NAMES
 from quadsense.files.table import Table
+from quadsense.system.memory import BLOCK_ELEMENTS
 
 TITLE = "a CSV file"
 IMAGINARY = re.compile(r"(?<=[0-9.])i(?=[\s,;\")]|$)")
@@ -61,7 +62,7 @@ def write_table(path: Path, table: Table) -> None:
         writer = csv.writer(stream, delimiter=mark, lineterminator="\n")
         if table.names is not None:
             writer.writerow(table.names)
-        block = max(1, 1_000_000 // max(1, len(table.columns)))
+        block = max(1, BLOCK_ELEMENTS // max(1, len(table.columns)))
         for start in range(0, table.columns[0].shape[0], block):
             part = [column[start : start + block].tolist() for column in table.columns]
             writer.writerows(zip(*part, strict=True))  # Python's shortest text that reads back

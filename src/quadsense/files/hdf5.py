@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.files.contents import OUTSIDE, Entry, check_stored, reading, to_csr
+from quadsense.files.contents import MAX_DEPTH, OUTSIDE, Entry, check_stored, reading, to_csr
 from quadsense.files.strips import Pieces
 
 TITLE = "an HDF5 file"
@@ -31,9 +31,6 @@ PAIRS = (("real", "imag"), ("r", "i"), ("re", "im"))
 MAX_AXES = 64
 """More axes than NumPy has."""
 
-
-DEPTH = 32
-"""Groups within groups that are looked into."""
 
 PARTS = ("data", "indices", "indptr")
 """Arrays of a sparse group."""
@@ -281,8 +278,8 @@ def nodes(
 
 
 def _below(root: Any, is_group: Any, get: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if name.count("/") > DEPTH:
-        raise ValueError(f"its groups are nested more than {DEPTH} deep")
+    if name.count("/") > MAX_DEPTH:
+        raise ValueError(f"its groups are nested more than {MAX_DEPTH} deep")
     for key in sorted(root.keys()):
         node = None if key.startswith("#") else get(root, key)  # MATLAB's: what its cells refer to
         if node is None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.files.contents import Entry, MissingPackage, reading, to_csr
+from quadsense.files.contents import MAX_DEPTH, Entry, MissingPackage, reading, to_csr
 from quadsense.system.memory import GIB, MIB
 
 # --- any version ---------------------------------------------------------------------------------
@@ -163,7 +163,6 @@ Mark = IntFlag("Mark", "RESERVED LOGICAL GLOBAL COMPLEX")
 HEADER = 128  # bytes, the last two of which are "MI" in the order of bytes of the file
 TAG = 8  # bytes before a piece: what it is, and how long
 SHORT = 2**16  # in the tag of a piece that is in the tag itself, the length times this is added
-MAX_DEPTH = 64  # of structs in structs, beyond which a file is none of a person's
 ENDS_EARLY = "it ends in the middle of an array"
 
 

@@ -14,17 +14,21 @@ from quadsense.arrays import Array, is_numpy, like, namespace, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
 from quadsense.measurements.probes import Probes, dense_blocks, unit_column_squares
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES
 from quadsense.system.watch import look
 
-CACHED_BYTES = 1 << 19
-"""Half of a usual second-level cache, so that block, factor and result fit together."""
+ALIGNED = 8
+"""Rows a multiple of which keeps the compiled kernels on their aligned path."""
+
+SPARSE_SHARE = 0.1
+"""Share of entries that are not 0, up to which an array is kept sparse."""
 
 SMALL_PRODUCT = 900_000
 """Rows times columns times inner size, about 100^3, below which OpenBLAS multiplies matrices
 without packing them, twice as fast for a thin factor."""
 
-LARGEST_NORM, SMALLEST_NORM = 1e37, 1e-37
+LARGEST_NORM = 1e37
+SMALLEST_NORM = 1.0 / LARGEST_NORM
 """Beyond these a coefficient over a squared norm may leave float64's range: then U is copied and
 such rows are brought near one by exact powers of two."""
 
@@ -261,11 +265,10 @@ class Dense(Stored):
     def _cached(self, width: int) -> Iterator[slice]:
         """Slices of rows that stay in cache between two products of this width."""
         rows = min(
-            CACHED_BYTES // (self.n * self.dtype.itemsize),
+            CACHE_BYTES // (self.n * self.dtype.itemsize),
             SMALL_PRODUCT // (self.n * max(width, 1)),
         )
-        # A multiple of 8 keeps the compiled kernels on their aligned path.
-        rows = max(16, rows // 8 * 8)
+        rows = max(2 * ALIGNED, rows // ALIGNED * ALIGNED)
         for first in range(0, self.m, rows):
             yield slice(first, min(first + rows, self.m))
 

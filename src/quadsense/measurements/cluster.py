@@ -19,6 +19,7 @@ import numpy as np
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core import packed
+from quadsense.files.strips import STRIP_BYTES
 from quadsense.measurements.parted import OnDisk, Parted, Work, normal_of
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.shards import (
@@ -32,6 +33,7 @@ from quadsense.measurements.shards import (
     sums_of_share,
     surveyed,
 )
+from quadsense.system.memory import GIB
 from quadsense.system.watch import Stop, look
 
 POLL = 0.1
@@ -178,7 +180,7 @@ class Workers:
 Holders = Sequence[Sequence[str]]
 """Workers that have each part, by address; none where it is being loaded."""
 
-SHARE_BYTES = 2**29
+SHARE_BYTES = GIB // 2
 """Rows of a share, unless a single part is larger: a second of work, so that what is no longer
 needed ends soon, and a lost worker does not lose much."""
 
@@ -274,8 +276,8 @@ MORE, FEWER = 8, 2
 """Shares whose sums are added up together by one task, each of which takes Dask some milliseconds;
 fewer where sums are `LARGE`."""
 
-LARGE = 2**25
-"""Bytes."""
+LARGE = STRIP_BYTES
+"""Bytes, as many as are read together."""
 
 
 class OnCluster(Parted):

@@ -21,18 +21,12 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, as_numbers, complex_of, is_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.measurements.arrays import Dense, Sparse
+from quadsense.measurements.arrays import SPARSE_SHARE, Dense, Sparse
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stack import Axes, Stack
-from quadsense.measurements.validate import checked_vector
+from quadsense.measurements.validate import MAX_SKEW, checked_vector
 from quadsense.typing import SupportsSparse, is_number, to_list
-
-SKEW = 1e-8
-"""Largest part of C by which it may differ from its conjugate transpose, as rounding does."""
-
-DENSE_SHARE = 0.1
-"""Share of nonzero entries from which rows are held dense."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +123,7 @@ def _checked_matrix(name: str, C: Any, n: int, is_complex: bool) -> tuple[Any, V
         raise ValueError(f"{name}: C has shape {values.shape}, but must have shape ({n}, {n})")
     skew = abs(values - values.conj().T)
     largest = float(abs(values).max()) if values.shape[0] else 0.0
-    if float(skew.max()) > SKEW * largest:
+    if float(skew.max()) > MAX_SKEW * largest:
         i, j = (int(k) for k in np.unravel_index(skew.argmax(), skew.shape))
         what = "Hermitian" if is_complex else "symmetric"
         raise ValueError(
@@ -253,6 +247,6 @@ def _probes(X: Any, beside: Probes) -> Probes:
     if not is_numpy(beside.held_norms):
         return Dense(beside.own(X if full else X.toarray()))
     share = 1.0 if full else X.nnz / math.prod(X.shape)
-    if share > DENSE_SHARE:
+    if share > SPARSE_SHARE:
         return Dense(X if full else X.toarray())
     return Sparse(X)

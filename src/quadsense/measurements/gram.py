@@ -23,11 +23,13 @@ from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 from quadsense.arrays import Array, Vector, device, like, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
+from quadsense.measurements.arrays import SPARSE_SHARE
+from quadsense.measurements.blockwise import NARROW
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import CLEAR_PIVOT, Sensing
 from quadsense.measurements.stack import Stack
-from quadsense.system.memory import BLOCK_ELEMENTS, MAX_FORMED_BYTES
-from quadsense.system.watch import BLOCK_FLOPS
+from quadsense.system.memory import BLOCK_ELEMENTS, FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
+from quadsense.system.watch import BLOCK_FLOPS, cholesky_flops, real_flops
 
 
 class Gram(Protocol):
@@ -102,8 +104,8 @@ class ExplicitGram(_Operator):
         """K, blocks of rows at a time: of each only what the blocks before it do not have."""
         rows, xp = self.rows, self.rows.xp
         # No block is so large that it could not be interrupted.
-        cost = (8.0 if rows.is_complex else 2.0) * self.m * rows.n
-        width = max(self.m, int(BLOCK_ELEMENTS * cost / max(BLOCK_FLOPS, 64.0 * cost)))
+        cost = 2.0 * real_flops(rows.is_complex) * self.m * rows.n
+        width = max(self.m, int(BLOCK_ELEMENTS * cost / max(BLOCK_FLOPS, NARROW * cost)))
         found: list[tuple[int, Array]] = []  # where a block begins, and K from there on
         whole = []
         for block in rows.slices(width):
@@ -175,7 +177,7 @@ class MatrixFreeGram(_Operator):
 FLOPS_AN_ENTRY = 30.0
 APPLICATIONS = 500.0
 # A K of this size stays in the last-level cache, where no other form comes near it.
-CACHED_BYTES = 2**25
+CACHED_BYTES = 32 * MIB
 
 
 def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[str, str]:
@@ -198,14 +200,14 @@ def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[
     """
     if orthonormal:
         return "identity", "the rows are orthonormal: K is the identity"
-    if density <= 0.1 and 20.0 * density * m * m <= MAX_FORMED_BYTES:
+    if density <= SPARSE_SHARE and 20.0 * density * m * m <= MAX_FORMED_BYTES:
         return "sparse", "the rows share few entries: K is kept sparse"
-    bytes_needed = 8 * m * m
-    small = bytes_needed <= MAX_FORMED_BYTES
+    bytes_needed = FLOAT64_BYTES * m * m
+    small = bytes_needed <= FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
     explicit = m * m * (2.0 * n + APPLICATIONS * FLOPS_AN_ENTRY)
     without = APPLICATIONS * min(4.0 * m * n * n, float(m) * m * n)
     if small and (explicit <= without or bytes_needed <= CACHED_BYTES):
-        return "explicit", f"K is formed once ({bytes_needed / 2**20:.0f} MiB)"
+        return "explicit", f"K is formed once ({bytes_needed / MIB:.0f} MiB)"
     why = "it would take more time to form it" if small else "it is larger than 2 GiB"
     return "matrix-free", f"K is applied without being formed: {why}"
 
@@ -290,7 +292,7 @@ def known_basis(F: Sensing) -> KnownBasis | None:
         return None
     inverse, W, own = to_numpy(F.raw.inverse), F.weights, kind.mix
     if W is None:
-        return KnownBasis(kind, inverse**4, F.conjugate)
+        return KnownBasis(kind, (inverse * inverse) ** 2, F.conjugate)
     count = kind.m if own is None else own.shape[0]
     if not sp.issparse(W) or W.shape[0] < count:
         return None
@@ -356,9 +358,9 @@ def find_rank(rows: Sensing, gram: Any = None, most: float = math.inf) -> Rank:
     if known is not None:
         return Rank(known)
     order = float(min(live.size, size))
-    weight = 4.0 if rows.is_complex else 1.0
+    weight = real_flops(rows.is_complex)
     formed = isinstance(gram, ExplicitGram) and live.size <= size
-    flops = order**3 / 3.0 + (0.0 if formed else weight * order * order * rows.n)
+    flops = cholesky_flops(order) + (0.0 if formed else weight * order * order * rows.n)
     if order > MAX_ORDER:
         return Rank(None, math.inf)
     if flops > most:
@@ -366,7 +368,7 @@ def find_rank(rows: Sensing, gram: Any = None, most: float = math.inf) -> Rank:
     if live.size > size:
         if _some_rows_see_all(rows, live):
             return Rank(size)
-        flops = order**3 / 3.0 + order * order * float(rows.m)
+        flops = cholesky_flops(order) + order * order * float(rows.m)
         if flops > most:
             return Rank(None, flops)
     return Rank(_factorized_rank(rows, live.size, gram))

@@ -18,6 +18,8 @@ from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
 from quadsense.core.packed import FEATURE_ROWS
 from quadsense.core.records import cached_property
+from quadsense.measurements.arrays import SPARSE_SHARE
+from quadsense.measurements.readings import LARGEST_READING
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import is_sparse
 from quadsense.system.memory import BLOCK_ELEMENTS
@@ -32,9 +34,6 @@ FLATTENING = 500
 
 FEW = 64
 """Sums below plain rows whose inner products with all of these are kept."""
-
-SPARSE_SHARE = 0.1
-"""Share of nonzeros of K up to which it is kept sparse."""
 
 Weights = Any
 """A real NumPy array or SciPy CSR array."""
@@ -78,7 +77,9 @@ class Mixed(Sensing):
             safe = np.where(mass > 0.0, mass, 1.0)
             weights = _scaled(given, 1.0 / safe, squares)
         silent = (mass == 0.0) & (np.asarray((given != 0) @ (norms > 0)) > 0)
-        bad = np.flatnonzero(~(np.isfinite(mass)) | silent | ((mass > 0) & (mass < 1e-290)))
+        bad = np.flatnonzero(
+            ~(np.isfinite(mass)) | silent | ((mass > 0) & (mass < 1.0 / LARGEST_READING))
+        )
         if bad.size:
             raise ValueError(
                 f"row {bad[0]} of mix, times the squared norms of the rows of U, is out of "
@@ -550,8 +551,7 @@ def _sizes(raw: Sensing, W: Weights) -> Vector:
             found += np.einsum("ij,ij->i", images, W[:, part])
         return np.sqrt(np.maximum(found, 0.0))
     for i in range(p):
-        if i % 64 == 0:
-            look()
+        look()
         line = W[[i]]
         used = line.indices if sp.issparse(line) else np.flatnonzero(line[0])
         weights = line.data if sp.issparse(line) else line[0, used]

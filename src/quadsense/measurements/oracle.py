@@ -14,8 +14,8 @@ from quadsense.arrays import (
     is_numpy,
     namespace,
 )
-from quadsense.core.intervals import UNIT
-from quadsense.measurements.validate import widened
+from quadsense.core.matrix import EIGENVALUE_ERROR
+from quadsense.measurements.validate import MAX_SKEW, widened
 
 
 class SpectralOracle:
@@ -94,7 +94,7 @@ class SpectralOracle:
         ``n u``; the inverse root lets them grow by the condition number of A*.
         """
         size = 1.0 + float(namespace(shifted).max(namespace(shifted).abs(shifted)))
-        return 16.0 * int(shifted.shape[0]) * UNIT * self.condition * size
+        return EIGENVALUE_ERROR * int(shifted.shape[0]) * self.condition * size
 
 
 def symmetrised(A: Array) -> Array:
@@ -114,6 +114,6 @@ def checked_square(name: str, A: Any) -> Array:
     if bad.size:
         raise ValueError(f"{name} contains NaN or infinity, first in row {bad[0]}")
     skew = np.abs(values - values.conj().T).max()
-    if skew > 1e-8 * np.abs(values).max():
+    if skew > MAX_SKEW * np.abs(values).max():
         raise ValueError(f"{name} must be symmetric (Hermitian); it differs from its transpose")
     return widened(A)

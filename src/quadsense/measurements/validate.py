@@ -26,12 +26,16 @@ from quadsense.arrays import (
     namespace,
     to_numpy,
 )
+from quadsense.core.intervals import UNIT
 from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.tensors import Tensors
 from quadsense.typing import LARGEST_WHOLE, check_flag, is_number
+
+MAX_SKEW = 1e-8
+"""Largest part by which a matrix may differ from its conjugate transpose, as rounding does."""
 
 PLAIN = (np.ndarray, np.generic, float, int)
 """Types that go with rows of every kind."""
@@ -360,7 +364,7 @@ def checked_integers(name: str, values: Any) -> npt.NDArray[Any]:
                 f"{name} must hold whole numbers, but {name}[{place}] is {found[tuple(off[0])]}"
             )
         limit = float(np.abs(found).max(initial=0.0))
-        if limit > 2.0**53:
+        if limit > 1.0 / UNIT:
             raise ValueError(f"{name} must hold whole numbers, got one as large as {limit:.3g}")
         return found.astype(np.int64)
     if found.dtype.kind not in "iu":

@@ -26,6 +26,9 @@ ROWS = 16
 PAIRS = 3
 """Random vectors that each product is tried on."""
 
+PROPORTIONAL = 1e-9
+"""By how much the ratios of numbers may differ that are multiples of others."""
+
 SMALL = 1e-4
 """What differs by less of its size may be rounding, and is judged together with the rows."""
 
@@ -219,7 +222,7 @@ def _linearity(kind: Probes, rng: Any) -> Iterator[str]:
     products = ((_times, kind.n), (_combine, kind.m))
     for name, (product, size) in zip(_names(kind), products, strict=True):
         X, Z = _random(kind, rng, size), _random(kind, rng, size)
-        factor = 1.5 - 0.75j if kind.is_complex else 1.5
+        factor = _random(kind, rng, 1)[0, 0]
         one, two, both = product(kind, X), product(kind, Z), product(kind, factor * X + Z)
         scale = max(float(np.linalg.norm(v)) for v in (one, two, both))
         slack = SMALL * scale
@@ -244,9 +247,11 @@ def _adjoint(kind: Probes, X: Values, Y: Values) -> str:
     )
     slack = SMALL * sizes.ravel() / np.sqrt(max(kind.m, 1))
     ratio = np.vdot(left, right) / max(float(np.vdot(left, left).real), TINY)
-    same = np.linalg.norm(right - ratio * left) <= 1e-10 * np.linalg.norm(right)
-    if same and ratio != 0.0 and abs(ratio - 1.0) > 1e-8:
-        amount = f"{ratio.real:.6g}" if abs(ratio.imag) <= 1e-9 * abs(ratio) else f"{ratio:.6g}"
+    same = np.linalg.norm(right - ratio * left) <= PROPORTIONAL * np.linalg.norm(right)
+    if same and ratio != 0.0 and abs(ratio - 1.0) > PROPORTIONAL:
+        amount = (
+            f"{ratio.real:.6g}" if abs(ratio.imag) <= PROPORTIONAL * abs(ratio) else f"{ratio:.6g}"
+        )
         return f"{combine} is {amount} times the adjoint of {times}"
     if np.all(np.abs(left - right) <= slack):
         return ""
@@ -294,7 +299,7 @@ def _errors(kind: Probes, index: Values, X: Values) -> Iterator[str | float]:
     exact = rows.conj() @ X.astype(rows.dtype)
     sizes = np.maximum(norms[:, None] * np.linalg.norm(X, axis=0), TINY)
     seen = np.abs(_times(kind, X)[index] - exact).astype(np.float64) / sizes
-    weights = X[:1, :].repeat(index.size, axis=0) * np.linspace(0.5, 1.5, index.size)[:, None]
+    weights = X[:1, :].repeat(index.size, axis=0) * np.linspace(0.5, 2.0, index.size)[:, None]
     spread = np.zeros((kind.m, PAIRS), dtype=weights.dtype)
     spread[index] = weights
     total = rows.T @ weights.astype(rows.dtype)

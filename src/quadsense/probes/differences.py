@@ -11,24 +11,21 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, Vector, compact
+from quadsense.arrays import LONG, Array, Vector, compact
 from quadsense.core.records import cached_property
 from quadsense.measurements.arrays import LARGEST_NORM, Sparse
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.validate import checked_count, checked_integers, checked_matrix
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES, FLOAT64_BYTES
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike
 
-GATHERED = 2**16
+GATHERED = CACHE_BYTES // FLOAT64_BYTES
 """Rows whose indices and values are gathered together: they stay in cache."""
 
-TURNS = 2**22
+TURNS = BLOCK_ELEMENTS
 """Rows that are taken in turn between two looks at the clock."""
-
-MANY = 2**22
-"""Pairs above which they are held in half the size, and widened one block at a time."""
 
 SORTED = 2**18
 """Rows up to which they are also held by node: sums are then gathered, not scattered."""
@@ -98,7 +95,7 @@ def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes
                 f"{count - 1}{also}"
             )
     # Half the size where there are many; else as they are used.
-    kind = np.int32 if count < 2**31 and len(found) > MANY else np.intp
+    kind = np.int32 if count <= np.iinfo(np.int32).max and len(found) > LONG else np.intp
     first, second = (np.ascontiguousarray(found[:, k], dtype=kind) for k in (0, 1))
     known = None
     if offsets is not None:

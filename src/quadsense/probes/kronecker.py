@@ -15,14 +15,13 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, device, is_numpy, namespace, to_numpy
 from quadsense.core import products
+from quadsense.core.intervals import EPS
 from quadsense.core.records import cached_property
 from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
 from quadsense.measurements.probes import Probes, dense_blocks
 from quadsense.measurements.validate import checked_matrix
+from quadsense.system.memory import FLOAT64_BYTES
 from quadsense.typing import to_list
-
-EPS = float(np.finfo(np.float64).eps)
-"""Twice the unit roundoff."""
 
 KEPT_BYTES = 2**28
 """Size up to which the halves of all rows are kept; beyond, they are made as they are used."""
@@ -169,7 +168,8 @@ class Kronecker(Probes):
     @cached_property
     def _halves(self) -> tuple[Array, Array] | None:
         """Both halves of all rows, where they may be kept."""
-        if self.m * (self.left + self.right) * (16 if self.is_complex else 8) > KEPT_BYTES:
+        itemsize = FLOAT64_BYTES * (2 if self.is_complex else 1)
+        if self.m * (self.left + self.right) * itemsize > KEPT_BYTES:
             return None
         whole = slice(0, self.m)
         return self._formed(whole, left=True), self._formed(whole, left=False)

@@ -22,10 +22,10 @@ MIN_RELATIVE_EIGENVALUE = 1e-14
 MAX_ASYMMETRY = 1e-10
 """Largest ``||P - P*||`` as a share of ``||P||``."""
 
-_R = np.sqrt(0.5)
+_X = np.sqrt(0.5) * np.array([[1.0, 1.0], [1.0, -1.0]])
 EIGENVECTORS = {
-    "X": np.array([[_R, _R], [_R, -_R]]),
-    "Y": np.array([[_R, 1j * _R], [_R, -1j * _R]]),
+    "X": _X,
+    "Y": _X * np.array([1.0, 1.0j]),
     "Z": np.eye(2),
 }
 """For each Pauli matrix its eigenvectors of eigenvalue 1 and -1, one per row."""

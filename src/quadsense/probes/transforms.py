@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
-from quadsense.arrays import Array, to_numpy
+from quadsense.arrays import Array, complex_of, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device, waits
 from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
 from quadsense.measurements.probes import Form, Probes
-from quadsense.system.memory import BLOCK_ELEMENTS, Scratch
+from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES, FLOAT64_BYTES, Scratch
 from quadsense.system.watch import look
 
-BATCH = 2**16
+BATCH = CACHE_BYTES // FLOAT64_BYTES
 """Entries of frames that are transformed together: they stay in a core's own cache."""
 
 DEVICE_BATCH = 2**24
@@ -414,8 +414,10 @@ def _roots_of_unity(size: int) -> Matrix:
     """``exp(-2 pi i k / size)`` for k = 0..size - 1, quarter turns exactly."""
     turn, rest = np.divmod(4 * np.arange(size), size)
     angle = (0.5 * np.pi / size) * rest
-    quarters = np.array([1.0, -1.0j, -1.0, 1.0j])
-    return np.asarray((np.cos(angle) - 1j * np.sin(angle)) * quarters[turn])
+    found = complex_of(np.cos(angle), -np.sin(angle))
+    found[turn % 2 == 1] *= -1.0j
+    found[turn >= 2] *= -1.0
+    return found
 
 
 RADIX_TWO = 10.0
@@ -447,10 +449,10 @@ def transform_error(shape: Sequence[int]) -> float:
     return sum(_axis_error(int(size)) for size in shape)
 
 
-@lru_cache(maxsize=256)
+@lru_cache
 def _axis_error(size: int) -> float:
     factors = list(_prime_factors(size))
-    error = sum(RADIX_TWO + (0.0 if p == 2 else math.sqrt(2.0 * p) * (p + 4)) for p in factors)
+    error = _stage_errors(factors)
     if size <= SHORT or max(factors, default=1) ** 2 <= size:
         return error
     return max(error, _chirp_error(size))
@@ -464,10 +466,10 @@ def _chirp_error(size: int) -> float:
     one by e times its result, all in units of ``sqrt(size) ||x||``.
     """
     length = int(scipy.fft.next_fast_len(2 * size - 1))
-    error = sum(RADIX_TWO + (0.0 if p == 2 else math.sqrt(2.0 * p) * (p + 4))
-                for p in _prime_factors(length))  # fmt: skip
+    error = _stage_errors(_prime_factors(length))
     k = np.arange(size, dtype=np.int64)
-    chirp = np.exp(1j * np.pi * ((k * k) % (2 * size)) / size)
+    angle = np.pi * ((k * k) % (2 * size)) / size
+    chirp = complex_of(np.cos(angle), np.sin(angle))
     whole = np.zeros(length, dtype=np.complex128)
     whole[:size] = chirp
     whole[length - size + 1 :] = chirp[:0:-1]
@@ -476,6 +478,11 @@ def _chirp_error(size: int) -> float:
     return ((2.0 * error + products) * largest + error * math.sqrt(length * (2.0 * size))) / (
         math.sqrt(size)
     )
+
+
+def _stage_errors(factors: Iterable[int]) -> float:
+    """Return the errors of stages of these radices together."""
+    return sum(RADIX_TWO + (0.0 if p == 2 else math.sqrt(2.0 * p) * (p + 4)) for p in factors)
 
 
 def _prime_factors(number: int) -> Iterator[int]:

@@ -75,7 +75,7 @@ def to_bytes(value: Any) -> float:
 def in_bytes(count: float) -> str:
     """A number of bytes for people."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 999.5:
+        if count < KB - 0.5:
             return f"{count:.3g} {unit}"
         count /= KB
     return f"{count:,.4g} PB"

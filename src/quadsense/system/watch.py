@@ -92,7 +92,7 @@ def cholesky_flops(order: float) -> float:
 
 def eigen_flops(order: float) -> float:
     """Return about how many operations all eigenvectors of a symmetric matrix take."""
-    return 10.0 * float(order) ** 3
+    return 30.0 * cholesky_flops(order)
 
 
 class Stop(Exception):
