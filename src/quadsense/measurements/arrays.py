@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, is_numpy, like, namespace, to_numpy
+from quadsense.arrays import Array, Vector, is_numpy, like, namespace, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
 from quadsense.measurements.probes import Probes, dense_blocks, unit_column_squares
@@ -31,6 +31,22 @@ LARGEST_NORM = 1e37
 SMALLEST_NORM = 1.0 / LARGEST_NORM
 """Beyond these a coefficient over a squared norm may leave float64's range: then U is copied and
 such rows are brought near one by exact powers of two."""
+
+
+def powers_near(sizes: Vector, where: Any = True) -> tuple[Any, tuple[Vector, Vector]]:
+    """Return exponents of powers of two near these sizes, and what divides by these powers.
+
+    That is two factors, one after the other: a single one may overflow for subnormal sizes.
+
+    Parameters
+    ----------
+    sizes : ndarray of shape (m,)
+    where : ndarray of bool, shape (m,)
+        Where to divide; elsewhere the exponents are 0.
+    """
+    exponents = np.where(where, np.frexp(np.where(where, sizes, 1.0))[1], 0).astype(np.int64)
+    half = exponents // 2
+    return exponents, (np.ldexp(1.0, -half), np.ldexp(1.0, half - exponents))
 
 
 class NotFinite(ValueError):
@@ -78,10 +94,9 @@ class Stored(Probes):
         wild = (sizes > 0) & ~((found > SMALLEST_NORM) & (found < LARGEST_NORM))
         if not wild.any():
             return
-        exponents = np.where(wild, np.frexp(np.where(wild, sizes, 1.0))[1], 0).astype(np.int64)
-        half = exponents // 2  # in two halves: 2^-e alone may overflow for subnormal rows
-        for part in (half, exponents - half):
-            self.U = self._scaled(self.U, like(np.ldexp(1.0, -part), self.norms))
+        exponents, divisors = powers_near(sizes, wild)
+        for factors in divisors:
+            self.U = self._scaled(self.U, like(factors, self.norms))
         self.exponents = exponents
         self.held_norms = self._row_norms()
         self.has_zero_rows = bool((to_numpy(self.held_norms) == 0.0).any())

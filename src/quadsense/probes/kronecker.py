@@ -17,7 +17,7 @@ from quadsense.arrays import Array, device, is_numpy, namespace, to_numpy
 from quadsense.core import products
 from quadsense.core.intervals import EPS
 from quadsense.core.records import cached_property
-from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
+from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM, powers_near
 from quadsense.measurements.probes import Probes, dense_blocks
 from quadsense.measurements.validate import checked_matrix
 from quadsense.system.memory import FLOAT64_BYTES
@@ -104,13 +104,14 @@ class Kronecker(Probes):
         if np.all(~live | ((norms > SMALLEST_NORM) & (norms < LARGEST_NORM))):
             self.exponents = np.zeros(self.m, dtype=np.int64)
             return
-        powers = [np.where(live, np.frexp(size)[1], 0) for size in sizes]
-        for j, power in enumerate(powers):
-            for part in (power // 2, power - power // 2):  # 2^-e alone may overflow
-                scale = self._xp.asarray(np.ldexp(1.0, -part), device=device(self.factors[j]))
+        self.exponents = np.zeros(self.m, dtype=np.int64)
+        for j, size in enumerate(sizes):
+            exponents, divisors = powers_near(size, live)
+            for factors in divisors:
+                scale = self._xp.asarray(factors, device=device(self.factors[j]))
                 scale = self._xp.astype(scale, self.factors[j].dtype, copy=False)
                 self.factors[j] = self.factors[j] * scale[:, None]
-        self.exponents = np.sum(powers, axis=0).astype(np.int64)
+            self.exponents += exponents
 
     # --- facts -------------------------------------------------------------------------------
 

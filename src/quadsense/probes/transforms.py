@@ -14,7 +14,7 @@ import scipy.fft
 from quadsense.arrays import Array, complex_of, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device, waits
-from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
+from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM, powers_near
 from quadsense.measurements.probes import Form, Probes
 from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES, FLOAT64_BYTES, Scratch
 from quadsense.system.watch import look
@@ -97,10 +97,9 @@ class MaskedFFT(Probes):
         """Divide masks out of the range of safe norms by powers of two, exactly."""
         sizes = np.maximum(np.abs(self.masks.real), np.abs(self.masks.imag))
         largest = np.asarray(sizes.reshape(self.count, -1).max(axis=1))
-        self._shifts = np.frexp(largest)[1].astype(np.int64)
-        half = self._shifts // 2  # in two halves: 2^-e alone may overflow
-        for part in (half, self._shifts - half):
-            self.masks = self.masks * self._each(np.ldexp(1.0, -part))
+        self._shifts, divisors = powers_near(largest)
+        for factors in divisors:
+            self.masks = self.masks * self._each(factors)
         self._mask_norms, self._peak = _sizes(self.masks)
 
     def _each(self, values: Matrix) -> Matrix:
