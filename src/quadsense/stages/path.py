@@ -20,7 +20,7 @@ from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import shown_outside
 from quadsense.methods import COLD, METHODS, Warm
-from quadsense.methods.steps import own
+from quadsense.methods.base import own
 from quadsense.preferences import (
     TERMS,
     Preference,

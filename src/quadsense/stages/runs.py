@@ -19,7 +19,7 @@ from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
-from quadsense.methods.steps import nothing, own
+from quadsense.methods.base import nothing, own
 from quadsense.preferences import Preference, make_question, with_set_aside
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure

@@ -22,9 +22,8 @@ from quadsense.core.products import Float, Inexact, gram_product
 from quadsense.core.records import cached_property, record
 from quadsense.device import waits
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import Problem
+from quadsense.methods.base import Problem, own, product_flops
 from quadsense.methods.cg.traits import ENTRY
-from quadsense.methods.steps import own
 from quadsense.methods.traits import HALF_RATE
 from quadsense.system.memory import MAX_FORMED_BYTES
 
@@ -224,11 +223,6 @@ def given_gram(problem: Problem) -> Callable[[Vector], Array]:
     gram = problem.gram
     assert gram is not None
     return lambda y: gram.apply(own(problem, y))
-
-
-def product_flops(F: Sensing) -> float:
-    """Float64 flops of F or of its adjoint, of rows that are dense."""
-    return (8.0 if F.is_complex else 2.0) * F.m * float(F.n) ** 2
 
 
 def pays_to_form(F: Sensing, steps: float, entry: float, share: float) -> bool:

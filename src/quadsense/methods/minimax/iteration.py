@@ -19,6 +19,7 @@ import numpy as np
 from quadsense.core.intervals import UNIT
 from quadsense.core.packed import Array, Vector
 from quadsense.device import numbers, waits
+from quadsense.methods.base import looked
 from quadsense.methods.minimax.coordinates import (
     MIN_GRADIENT_ORDER,
     CholeskyPreconditioner,
@@ -38,7 +39,6 @@ from quadsense.methods.minimax.newton import (
     stronger,
 )
 from quadsense.methods.minimax.program import MinimaxProgram, excess, residual
-from quadsense.methods.steps import looked
 from quadsense.proofs.symmetric import allowed, lower_bound
 
 BACKOFF = 0.99

@@ -18,7 +18,16 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
-from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.base import (
+    COLD,
+    Problem,
+    Stepped,
+    Warm,
+    own,
+    shifted_readings,
+    start_matrix,
+    weighed_rows,
+)
 from quadsense.methods.minimax import growing, iteration, kernel
 from quadsense.methods.minimax.coordinates import GramCoordinates, MatrixCoordinates
 from quadsense.methods.minimax.growing import GrowingProgram, as_growing, worth
@@ -30,13 +39,6 @@ from quadsense.methods.minimax.program import (
     prepare,
 )
 from quadsense.methods.minimax.traits import MinimaxTraits
-from quadsense.methods.steps import (
-    Stepped,
-    own,
-    shifted_readings,
-    start_matrix,
-    weighed_rows,
-)
 from quadsense.proofs.symmetric import check_proof
 from quadsense.system.watch import part
 from quadsense.vocabulary import Claim, Reason, because
