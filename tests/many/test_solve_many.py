@@ -148,6 +148,35 @@ def test_infeasible_is_proved_without_the_cone_and_with_covariates(asked):
         assert 1.0 < results.lower_bound[i] <= least * (1.0 + 1e-6)
 
 
+@pytest.mark.parametrize("asked", [
+    {}, {"psd": True}, {"psd": True, "trace": 1.0}, {"psd": True, "covariates": np.ones(20)},
+], ids=str)  # fmt: skip
+def test_infeasible_by_little_is_proved_without_solve(asked):
+    U, B, A = diffusion_like(40, noise=0.05)
+    if "trace" in asked:
+        total = np.trace(A, axis1=1, axis2=2)[:, None]
+        B += np.einsum("ia,kab,ib->ki", U, A, U) * (1.0 / total - 1.0)
+    delta = np.where(np.arange(40) % 2, 0.08, 0.06)[:, None]
+    results = quadsense.solve_many(U, B, delta=delta, fallback=False, **asked)
+    assert results.verify()[results.status != Status.UNDECIDED].all()
+    A, t = cp.Variable((3, 3), symmetric=True), cp.Variable()
+    b = cp.Parameter(20)
+    free = cp.Variable() * asked.get("covariates", np.zeros(20))
+    limits = [A >> 0] if "psd" in asked else []
+    limits += [cp.trace(A) == 1.0] if "trace" in asked else []
+    reads = features(U) @ A[np.triu_indices(3)] + free
+    problem = cp.Problem(cp.Minimize(t), [cp.abs(reads - b) <= t, *limits])
+    least = []
+    for each, width in zip(B, delta[:, 0], strict=True):
+        b.value = each
+        least.append(problem.solve("CLARABEL") / width)
+    least, proved = np.array(least), results.status == Status.INFEASIBLE
+    assert 5 < proved.sum() < 35
+    assert (results.lower_bound[proved] > 1.0).all()
+    assert (results.lower_bound <= np.maximum(least, 0.0) * (1.0 + 1e-6)).all()
+    assert (proved == (least > 1.0))[np.abs(least - 1.0) > 0.01].all()
+
+
 def test_infeasible_with_a_trace_that_no_reading_allows():
     U, B, _ = diffusion_like(10, noise=0.01)
     results = quadsense.solve_many(U, B, delta=0.1, psd=True, trace=100.0, fallback=False)
