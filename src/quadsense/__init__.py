@@ -27,7 +27,7 @@ from quadsense.solve import solve
 from quadsense.vocabulary import History, Status
 
 if TYPE_CHECKING:
-    from quadsense import datasets, diffusion, probes
+    from quadsense import datasets, diffusion, probes, tomography
     from quadsense.compare import to_cvxpy
     from quadsense.core import theory
     from quadsense.core.noise import (
@@ -80,6 +80,7 @@ __all__ = [
     "solve_spectral",
     "theory",
     "to_cvxpy",
+    "tomography",
 ]
 
 
@@ -104,6 +105,7 @@ _LATER = {
     "solve_spectral": ("quadsense.spectral", "solve_spectral"),
     "theory": ("quadsense.core.theory", None),
     "to_cvxpy": ("quadsense.compare", "to_cvxpy"),
+    "tomography": ("quadsense.tomography", None),
     "watch": ("quadsense.system.watch", None),  # for kinds of probes: quadsense.system.watch.look()
 }
 """Names imported when they are first asked for: by whom one of them is needed, not all are."""
