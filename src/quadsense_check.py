@@ -234,7 +234,7 @@ class Case:
             for name in ("b", "delta", "lo", "hi", "room", "weights")
         )
         for i, (b, delta) in enumerate(zip(self.b, self.delta, strict=True)):
-            if b is not None and delta is not None and not {"lo", "hi"} & held.keys():
+            if b is not None and delta is not None and self.lo[i] is None and self.hi[i] is None:
                 self.lo[i], self.hi[i] = b - delta, b + delta
         need(all(type(i) is int and 0 <= i < self.m for i in self.aside), "set_aside: no rows")
         for i in self.aside:
@@ -512,7 +512,9 @@ def check_bounds(case: Case) -> str:
         unit = sum((abs(y[i]) * case.delta[i] for i in case.soft), ZERO) if case.soft else ONE
         below = abs(lower) * lower if distance else lower
         need(upper is None or lower <= upper, "lower is above upper", Unproved)
-        need(unit and below * unit <= found, f"lower is not proved: {text(found)}", Unproved)
+        trivial = case.C is None and below <= 0  # of squares, distances, ratios
+        shown = trivial or (unit and below * unit <= found)
+        need(shown, f"lower is not proved: {text(found)}", Unproved)
     if upper is not None and interval:
         found, _ = bound(case, case.held.get("y_upper"), -1)
         need(-upper <= found, f"upper is not proved: {text(-found)}", Unproved)
