@@ -488,6 +488,7 @@ def check_infeasible(case: Case) -> str:
     """Check that no A is within the intervals, `allowed` rows left out."""
     proofs, allowed = case.held.get("proofs", [case.held.get("y")]), case.held.get("allowed", 0)
     need(isinstance(proofs, list) and type(allowed) is int, "proofs: a list; allowed: a number")
+    need(not allowed or "sigma" not in case.held, "sigma: not where rows may be left out")
     found = [bound(case, each) for each in proofs]
     least = min((value for value, _ in found), default=ZERO)
     need(least > 0, f"y proves {text(least)}, which is not positive", Unproved)

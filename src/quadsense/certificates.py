@@ -12,10 +12,8 @@ import base64
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +23,7 @@ import quadsense_check as checker
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
+from quadsense.files.formats import write_text
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import framed
 from quadsense.preferences import make_question
@@ -288,7 +287,13 @@ def _cone(case: checker.Case, y: list[Fraction], sign: int) -> Fields:
 
 
 def _prove(
-    held: Fields, question: Question, dual: Vector, sign: int = 1, size: float = 1.0
+    held: Fields,
+    question: Question,
+    dual: Vector,
+    sign: int = 1,
+    size: float = 1.0,
+    *,
+    alone: bool = False,
 ) -> Fraction:
     """Add to the fields the vector that proves the claim, and return what it proves.
 
@@ -303,6 +308,8 @@ def _prove(
         -1 for the upper end of an interval.
     size : float
         Frobenius norm of A, where one is known.
+    alone : bool
+        Whether rows may be left out, so that all of them together bound nothing.
     """
     case = checker.Case(held, ".")
     start = [Fraction(float(each)) for each in permitted(question, dual)]
@@ -315,7 +322,7 @@ def _prove(
         ways = _lifted(case, start, sign)
     else:
         ways = list(_refined(case, start, sign))[::-1]
-        held |= _sees_all(case)
+        held |= {} if alone else _sees_all(case)
     found = _first(case, ways, sign, upper)
     if found is None and not case.alpha:
         nearest = start if case.psd else ways[0]
@@ -404,8 +411,13 @@ def fields_of(claim: Certificate, data: Measurements | None, objective: bool) ->
     given = claim.data if data is None else data
     if given is None:
         raise ValueError("this certificate was read from a file: give data=Measurements(U, b)")
-    own, claim = claim.own_data(given, None, {}), claim.inside
-    if objective or claim.kind in ("optimal", "none"):
+    with np.errstate(all="ignore"):
+        return _of_claim(claim.inside, claim.own_data(given, None, {}), objective)
+
+
+def _of_claim(claim: Certificate, own: Measurements, objective: bool) -> Fields:
+    """Return the fields of a claim about these measurements."""
+    if objective or claim.kind == "optimal" or (claim.kind == "none" and claim.objective):
         return _of_objective(claim, own)
     if claim.kind == "met":
         return _of_fit(claim, own)
@@ -439,6 +451,9 @@ def _of_proofs(claim: Certificate, data: Measurements) -> Fields:
     data = data.only_hard() if claim.hard else data
     held = _fields(data, claim.psd) | {"claim": "infeasible"}
     question = make_within(data, claim.psd)
+    several = claim.dual.ndim == 2 or claim.allowed > 0
+    if several and data.mix is not None:
+        raise CannotCertify("sums over rows that may be left out have no certificate in a file")
     proofs = []
     for dual in np.atleast_2d(claim.dual):
         proof = dual if claim.psd else -dual
@@ -447,11 +462,17 @@ def _of_proofs(claim: Certificate, data: Measurements) -> Fields:
             row = zeros[dual[zeros] != 0.0][:1]
             proof = np.zeros(data.m)
             proof[row] = np.where(question.hi[row] < 0.0, 1.0, -1.0)
-        _prove(held, question, proof, size=claim.matrix.norm())
-        proofs.append(held.pop("y"))
-    if len(proofs) == 1 and not claim.allowed:
-        return held | {"y": proofs[0]}
-    return held | {"proofs": proofs, "allowed": claim.allowed}
+        if several:  # each must be a proof by its own rows
+            others = np.flatnonzero(proof[: data.measured] == 0.0)
+            alone = held | _fields(data.set_aside(others), claim.psd)
+            _prove(alone, question, proof, size=claim.matrix.norm(), alone=True)
+            proofs.append(alone["y"])
+            for name, worse in (("norm", min), ("shift", max)):
+                if name in alone:
+                    held[name] = worse(held.get(name, alone[name]), alone[name])
+        else:
+            _prove(held, question, proof, size=claim.matrix.norm())
+    return held | {"proofs": proofs, "allowed": claim.allowed} if several else held
 
 
 def make_within(data: Measurements, psd: bool, C: Any = 0.0) -> Question:
@@ -583,14 +604,4 @@ def write(path: str | os.PathLike[str], held: Fields) -> None:
     true, words = checker.check(held)
     if not true:
         raise CannotCertify(f"the claim does not hold by its own rule, nothing is written: {words}")
-    target = Path(path)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=target.parent, prefix=f".{target.name}.", delete=False, encoding="utf-8"
-    ) as file:
-        try:
-            json.dump(held, file, indent=1, allow_nan=False)
-            file.close()
-            os.replace(file.name, target)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    write_text(path, json.dumps(held, indent=1, allow_nan=False))
