@@ -11,7 +11,7 @@ import quadsense
 from quadsense.cli.demo import demo, generate
 from quadsense.cli.inspect import inspect
 from quadsense.cli.interval import interval
-from quadsense.cli.results import report, schema, verify
+from quadsense.cli.results import certificate, report, schema, verify
 from quadsense.cli.shared import in_options
 from quadsense.cli.solve import solve
 from quadsense.query.query import SYNONYMS, flag_of
@@ -106,5 +106,7 @@ def cli() -> None:
     """
 
 
-for command in (completion, demo, generate, inspect, interval, report, schema, solve, verify):
+for command in (
+    certificate, completion, demo, generate, inspect, interval, report, schema, solve, verify
+):  # fmt: skip
     cli.add_command(command)
