@@ -229,14 +229,16 @@ def _rank_flops(request: Request, status: Status, at_hand: bool) -> float:
     """Return how much work may be spent on whether the readings determine A.
 
     It depends on shapes, on whether the rows are in memory, and on the limits of time and memory:
-    this work is done when the facts of a result are read, which no limit stops.
+    this work is done when the facts of a result are read, which no limit stops. The cores do it,
+    also where the solve ran on a device, so that the work of that solve is no measure of it.
     """
     if status is Status.INFEASIBLE:  # where nothing is said of A
         return QUICK_RANK_FLOPS
     rows = request.data.unit_rows
     if RANK_BYTES * min(rows.m, rows.unknowns) ** 2 > memory_limit():
         return 0.0
-    most, limit = max(request.plan.flops, RANK_FLOPS if at_hand else 0.0), request.limits.time_limit
+    solve = request.plan.flops if rows.xp is np else 0.0
+    most, limit = max(solve, RANK_FLOPS if at_hand else 0.0), request.limits.time_limit
     return most if limit is None else min(most, max(MIN_RANK_SECONDS, RANK_SHARE * limit) * FLOPS)
 
 
