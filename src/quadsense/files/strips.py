@@ -86,7 +86,7 @@ class Strip:
         return found
 
     def _is_other(self) -> bool:
-        """Whether the file was changed while it was read."""
+        """Return whether the file was changed while it was read."""
         try:
             return stamp_of(self.path) != self.stamp
         except OSError:
@@ -111,7 +111,7 @@ class Strip:
         return np.asarray(values).astype(np.dtype(self.dtype), copy=False)
 
     def row(self, i: int) -> str:
-        """Row i of these, for messages."""
+        """Return row i of these, for messages."""
         return f"{'column' if self.by_columns else 'row'} {self.first + i} of {self.path}"
 
 
@@ -168,7 +168,7 @@ class Strips(Sequence[Strip]):
         return self._strips[k].row(i - int(self.begins[k]))
 
     def load(self) -> Any:
-        """All rows, in memory."""
+        """Return all rows, in memory."""
         found = np.empty(self.shape, self.dtype)
         for strip, first in zip(self, self.begins, strict=False):
             found[first : first + len(strip)] = strip.read()
@@ -185,7 +185,7 @@ def stamp_of(path: Path) -> tuple[int, ...]:
 def strips_of(
     path: Path, name: str, shape: tuple[int, ...], dtype: Any, by_columns: bool = False
 ) -> list[Strip]:
-    """An array in a file, cut into strips.
+    """Return an array in a file, cut into strips.
 
     Parameters
     ----------
@@ -213,13 +213,13 @@ def strips_of(
 
 
 def _reader(path: Path) -> Any:
-    """The module of a file's format; of MATLAB's that of its version."""
+    """Return the module of a file's format; of MATLAB's that of its version."""
     code = format_of(path).code(path)
     return code.by_rows(path) if hasattr(code, "by_rows") else code
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in the byte order and one of the widths of this machine's arithmetic."""
+    """Return the type in the byte order and one of the widths of this machine's arithmetic."""
     wide = dtype.kind in "fc" and dtype.char not in "fdFD"
     found = np.dtype(np.complex128 if dtype.kind == "c" else np.float64) if wide else dtype
     return found.newbyteorder("=")
@@ -266,7 +266,7 @@ class Pieces:
                 yield from (part[first : first + size] for first in range(0, len(part), size))
 
     def load(self) -> Any:
-        """All rows, in memory."""
+        """Return all rows, in memory."""
         found = np.empty(self.shape, self.dtype)
         for rows, values in self:
             found[rows] = values

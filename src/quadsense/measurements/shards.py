@@ -52,7 +52,7 @@ class Bundle:
         return f"quadsense_load-{text}"
 
     def read(self, out: Any = None) -> Any:
-        """The rows, (rows, n)."""
+        """Return the rows, (rows, n)."""
         for strip in self.strips:
             if not os.access(strip.path, os.R_OK):
                 raise Unreadable(
@@ -70,7 +70,7 @@ class Bundle:
         return found
 
     def row(self, i: int) -> str:
-        """Row i of these, for messages."""
+        """Return row i of these, for messages."""
         for strip in self.strips:
             if i < len(strip):
                 return strip.row(i)
@@ -107,11 +107,11 @@ class ArrayChunk:
         return hash((self.array.name, self.number))
 
     def read(self, out: Any = None) -> Any:
-        """The rows, (rows, n), as Dask's default scheduler computes them."""
+        """Return the rows, (rows, n), as Dask's default scheduler computes them."""
         return self.array.blocks[self.number].compute()
 
     def row(self, i: int) -> str:
-        """Row i of these, for messages."""
+        """Return row i of these, for messages."""
         return f"row {i} of chunk {self.number} of the dask.array"
 
 
@@ -130,7 +130,7 @@ class Shards(Sequence[Any]):
 
     @classmethod
     def of_files(cls, strips: Strips) -> Shards:
-        """Consecutive strips together, up to a size that follows from all of them."""
+        """Return consecutive strips together, up to a size that follows from all of them."""
         rows, n = strips.shape
         most = part_bytes(rows, n, strips.dtype.itemsize)
         parts: list[list[Strip]] = []
@@ -146,7 +146,7 @@ class Shards(Sequence[Any]):
 
     @classmethod
     def of_array(cls, U: Any) -> Shards:
-        """The chunks of a dask.array, of whole rows; many small ones are put together."""
+        """Return the chunks of a dask.array, of whole rows; many small ones are put together."""
         rows, n = U.shape
         dtype = native(U.dtype)
         U = U.map_blocks(_as_declared, U.dtype, dtype=U.dtype, meta=np.empty((0, 0), U.dtype))
@@ -181,7 +181,7 @@ class Shards(Sequence[Any]):
         return max(self.lengths) * self.shape[1]
 
     def submit(self, client: Any, wanted: Sequence[int], attempt: int) -> list[Any]:
-        """Futures of the rows of some parts.
+        """Return futures of the rows of some parts.
 
         Loaded on the workers and never sent there, so that Dask loads again what it loses; and by
         whichever is free: what was to be on a worker that is gone would wait for ever, also where
@@ -202,7 +202,7 @@ class Shards(Sequence[Any]):
 
 
 def current_client(U: Any) -> Any:
-    """The client by which Dask would compute an array now; None where none would."""
+    """Return the client by which Dask would compute an array now; None where none would."""
     from dask.base import get_scheduler
 
     client = getattr(get_scheduler(collections=[U]), "__self__", None)
@@ -210,7 +210,7 @@ def current_client(U: Any) -> Any:
 
 
 def is_client(value: object) -> bool:
-    """Whether that is a Dask client, decided without importing Dask."""
+    """Return whether that is a Dask client, decided without importing Dask."""
     distributed = sys.modules.get("distributed")
     return distributed is not None and isinstance(value, distributed.Client)
 
@@ -228,7 +228,7 @@ def refuse_other_than_client(value: object) -> None:
 
 
 def part_bytes(rows: int, n: int, itemsize: int) -> int:
-    """Bytes of a part, at most, unless a single strip is larger.
+    """Return bytes of a part, at most, unless a single strip is larger.
 
     As many as of a strip, if the sums of a part, (n, n), are not larger than its rows, and there
     are not too many parts.
@@ -237,7 +237,7 @@ def part_bytes(rows: int, n: int, itemsize: int) -> int:
 
 
 def load(bundle: Bundle) -> Any:
-    """The rows of a bundle, on a worker."""
+    """Return the rows of a bundle, on a worker."""
     return bundle.read()
 
 
@@ -262,7 +262,7 @@ def _as_declared(block: Any, dtype: Any, block_info: Any = None) -> Any:
 
 
 def _plain(block: Any, dtype: Any) -> Any:
-    """A chunk as rows one after the other, in a type that the machine computes with."""
+    """Return a chunk as rows one after the other, in a type that the machine computes with."""
     return np.ascontiguousarray(block, dtype=dtype)
 
 
@@ -271,7 +271,7 @@ Branches = dict[tuple[int, int], Any]
 
 
 def of_share(work: Work, dtype: str, own: Sequence[Any], *given: Any) -> list[Any]:
-    """What `work` makes of every part of a share.
+    """Return what `work` makes of every part of a share.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ def of_share(work: Work, dtype: str, own: Sequence[Any], *given: Any) -> list[An
 def sums_of_share(
     parts: Sequence[int], count: int, work: Work, dtype: str, own: Sequence[Any], *given: Any
 ) -> Branches:
-    """The sum of what `work` makes of a share, as far as it has whole branches.
+    """Return the sum of what `work` makes of a share, as far as it has whole branches.
 
     Parameters
     ----------
@@ -315,7 +315,7 @@ def _each(work: Work, dtype: str, own: Sequence[Any], given: Sequence[Any]) -> I
 
 
 def joined(count: int, *sums: Branches) -> Branches:
-    """Sums of several shares, as far as they have whole branches together."""
+    """Return sums of several shares, as far as they have whole branches together."""
     found: Branches = {}
     for each in sums:
         found |= each
@@ -346,7 +346,7 @@ def add_up(sums: Branches, count: int, add: Callable[[Any, Any], Any]) -> None:
 
 
 def at_part(work: Work, dtype: str, rows: Any, facts: Any, *arguments: Any) -> Any:
-    """What `work` makes of a part."""
+    """Return what `work` makes of a part."""
     known: Any = None
     seen: Callable[..., Probes] = rows_of
     if facts is not None and not facts[1].any():
@@ -363,7 +363,7 @@ PRODUCTS = ("times", "combine", "forward", "adjoint", squared)
 
 @cache
 def gpu() -> Any:
-    """The device of this worker's GPU, None where torch sees none.
+    """Return the device of this worker's GPU, None where torch sees none.
 
     Torch takes seconds to import, so it is asked only where there may be one.
     """
@@ -387,12 +387,12 @@ def rows_on_gpu(rows: Any, dtype: Any, known: Any) -> Probes:
 
 
 def surveyed(rows: Any, dtype: str) -> Any:
-    """Norms and exponents of a part."""
+    """Return norms and exponents of a part."""
     return at_part(survey, dtype, rows, None)
 
 
 def same(value: Any) -> Any:
-    """What it is given."""
+    """Return what it is given."""
     return value
 
 
@@ -401,11 +401,11 @@ def nothing(*_: Any) -> None:
 
 
 def cut(rows: Dense, ends: tuple[int, int]) -> Array:
-    """Some rows of a part."""
+    """Return some rows of a part."""
     return rows.block(*ends)
 
 
 def moduli(rows: Dense, few: Array, ends: tuple[int, int]) -> Array:
-    """``|<u_i, u_j>|`` of other rows and some of a part."""
+    """Return ``|<u_i, u_j>|`` of other rows and some of a part."""
     left = few.conj() if rows.is_complex else few
     return np.abs(left @ rows.block(*ends).T)
