@@ -96,7 +96,7 @@ class RowFacts(Portable):
     on_device : bool
         Whether those are arrays on a device that NumPy's functions take: then xp is NumPy.
     is_diagonal : bool
-        Whether the kind knows a basis in which normal matrices are diagonal: see `diagonal`.
+        Whether the kind knows a basis in which normal matrices are diagonal: see `Diagonal`.
     """
 
     m: int

@@ -33,7 +33,7 @@ from quadsense.system.memory import room_for_rows
 from quadsense.typing import MatrixLike, MissingName, Real, RealOrVector, VectorLike, check_path
 
 if TYPE_CHECKING:
-    from quadsense.measurements.base import Measurements
+    from quadsense.measurements.measurements import Measurements
     from quadsense.measurements.cluster import OnCluster
 
 
