@@ -115,10 +115,15 @@ class Strip:
         return f"{'column' if self.by_columns else 'row'} {self.first + i} of {self.path}"
 
 
-class Strips(Sequence[Strip]):
+class Strips(Sequence[Any]):
     """Rows of one array, or of the parts of one in several files, strip by strip.
 
     Strips without rows are left out, except the first where none has any.
+
+    Parameters
+    ----------
+    strips : sequence of Strip
+        Or of what has a length, `width`, `dtype`, `read` and `row` as these have.
 
     Attributes
     ----------
@@ -129,10 +134,11 @@ class Strips(Sequence[Strip]):
 
     ndim = 2
 
-    def __init__(self, strips: Sequence[Strip]) -> None:
+    def __init__(self, strips: Sequence[Any]) -> None:
         first = strips[0]
         self._strips = tuple(strip for strip in strips if len(strip)) or (first,)
-        self.shape = sum(map(len, self._strips)), first.width
+        self.lengths = [len(strip) for strip in self._strips]
+        self.shape = sum(self.lengths), first.width
         self.dtype = np.dtype(first.dtype)
 
     def __len__(self) -> int:
@@ -143,14 +149,14 @@ class Strips(Sequence[Strip]):
         """One of them, or some."""
         return self._strips[index]
 
-    def __iter__(self) -> Iterator[Strip]:
+    def __iter__(self) -> Iterator[Any]:
         """Each in turn."""
         return iter(self._strips)
 
     @cached_property
     def begins(self) -> Any:
         """The first row of each, and how many rows there are."""
-        return np.cumsum([0, *map(len, self._strips)])
+        return np.cumsum([0, *self.lengths])
 
     @property
     def nbytes(self) -> int:
@@ -160,7 +166,7 @@ class Strips(Sequence[Strip]):
     @property
     def largest(self) -> int:
         """Entries of the largest strip."""
-        return max(map(len, self._strips)) * int(self.shape[1])
+        return max(self.lengths) * int(self.shape[1])
 
     def row(self, i: int) -> str:
         """Where row i is, for messages."""

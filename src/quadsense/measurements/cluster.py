@@ -547,6 +547,3 @@ class InChunks(OnDisk):
     """Rows of a dask.array without a cluster: computed chunk by chunk, whenever they are needed."""
 
     storage = "dask"
-
-    def __init__(self, shards: Shards) -> None:
-        super().__init__(shards)  # type: ignore[arg-type]  # they are read alike

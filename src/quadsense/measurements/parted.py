@@ -324,7 +324,7 @@ class OnDisk(Parted):
 
     def __init__(self, strips: Strips) -> None:
         self.strips = strips
-        super().__init__([len(strip) for strip in strips], strips.shape[1], strips.dtype)
+        super().__init__(strips.lengths, strips.shape[1], strips.dtype)
 
     @property
     def given(self) -> Any:

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array
-from quadsense.core.records import cached_property
 from quadsense.files import Strip, Strips, Unreadable
 from quadsense.files.strips import STRIP_BYTES, native
 from quadsense.measurements.arrays import Dense
@@ -46,6 +45,16 @@ class Bundle:
         return sum(map(len, self.strips))
 
     @property
+    def width(self) -> int:
+        """Length of a row."""
+        return self.strips[0].width
+
+    @property
+    def dtype(self) -> str:
+        """As the numbers come out."""
+        return self.strips[0].dtype
+
+    @property
     def key(self) -> str:
         """The same for the same rows of the same files, so that a cluster holds them once."""
         text = hashlib.blake2b(repr(self.strips).encode(), digest_size=16).hexdigest()
@@ -60,22 +69,11 @@ class Bundle:
                     f"{strip.last - 1} were wanted): workers read the files themselves, so every "
                     "one of them must have them under this name"
                 )
-        if len(self.strips) == 1:
-            return self.strips[0].read()
-        found = np.empty((len(self), self.strips[0].width), self.strips[0].dtype)
-        begin = 0
-        for strip in self.strips:
-            found[begin : begin + len(strip)] = strip.read()
-            begin += len(strip)
-        return found
+        return self.strips[0].read() if len(self.strips) == 1 else Strips(self.strips).load()
 
     def row(self, i: int) -> str:
         """Return row i of these, for messages."""
-        for strip in self.strips:
-            if i < len(strip):
-                return strip.row(i)
-            i -= len(strip)
-        raise IndexError(i)
+        return Strips(self.strips).row(i)
 
 
 @dataclass(frozen=True)
@@ -106,6 +104,16 @@ class ArrayChunk:
         """By name and number."""
         return hash((self.array.name, self.number))
 
+    @property
+    def width(self) -> int:
+        """Length of a row."""
+        return int(self.array.shape[1])
+
+    @property
+    def dtype(self) -> Any:
+        """As the numbers come out."""
+        return self.array.dtype
+
     def read(self, out: Any = None) -> Any:
         """Return the rows, (rows, n), as Dask's default scheduler computes them."""
         return self.array.blocks[self.number].compute()
@@ -115,18 +123,8 @@ class ArrayChunk:
         return f"row {i} of chunk {self.number} of the dask.array"
 
 
-class Shards(Sequence[Any]):
-    """The parts of all rows: bundles, or chunks.
-
-    Attributes
-    ----------
-    shape : (int, int)
-    dtype : dtype
-    """
-
-    def __init__(self, parts: Sequence[Any], shape: tuple[int, int], dtype: Any) -> None:
-        self._parts = tuple(parts)
-        self.shape, self.dtype = (int(shape[0]), int(shape[1])), np.dtype(dtype)
+class Shards(Strips):
+    """The parts of all rows on a cluster: bundles, or chunks."""
 
     @classmethod
     def of_files(cls, strips: Strips) -> Shards:
@@ -142,7 +140,7 @@ class Shards(Sequence[Any]):
                 held = 0
             parts[-1].append(replace(strip, path=strip.path.absolute()))  # workers are elsewhere
             held += size
-        return cls([Bundle(tuple(part)) for part in parts], strips.shape, strips.dtype)
+        return cls([Bundle(tuple(part)) for part in parts])
 
     @classmethod
     def of_array(cls, U: Any) -> Shards:
@@ -155,30 +153,7 @@ class Shards(Sequence[Any]):
             columns |= {0: -(-part_bytes(rows, n, dtype.itemsize) // (n * dtype.itemsize)), 1: -1}
         U = U.rechunk(columns) if columns else U
         U = U.map_blocks(_plain, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
-        full = [number for number, count in enumerate(U.chunks[0]) if count]
-        return cls([ArrayChunk(U, number) for number in full], U.shape, dtype)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._parts)
-
-    def __getitem__(self, index: Any) -> Any:
-        """One of them, or some."""
-        return self._parts[index]
-
-    def __iter__(self) -> Iterator[Any]:
-        """Each in turn."""
-        return iter(self._parts)
-
-    @cached_property
-    def lengths(self) -> list[int]:
-        """Rows of each."""
-        return [len(part) for part in self]
-
-    @property
-    def largest(self) -> int:
-        """Entries of the largest."""
-        return max(self.lengths) * self.shape[1]
+        return cls([ArrayChunk(U, number) for number in range(U.numblocks[0])])
 
     def submit(self, client: Any, wanted: Sequence[int], attempt: int) -> list[Any]:
         """Return futures of the rows of some parts.

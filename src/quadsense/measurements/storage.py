@@ -33,8 +33,8 @@ from quadsense.system.memory import room_for_rows
 from quadsense.typing import MatrixLike, MissingName, Real, RealOrVector, VectorLike, check_path
 
 if TYPE_CHECKING:
-    from quadsense.measurements.measurements import Measurements
     from quadsense.measurements.cluster import OnCluster
+    from quadsense.measurements.measurements import Measurements
 
 
 Given = tuple[Any, Any, dict[str, Any]]
