@@ -121,7 +121,7 @@ def estimate_sigma(
 
 
 def _estimate(data: Measurements, roots: Vector, confidence: float) -> SigmaEstimate:
-    """The estimate, for roots of weights."""
+    """Return the estimate, for roots of weights."""
     rows, m = data.unit_rows.on_numpy(), int(np.count_nonzero(roots))
     norms = to_numpy(data.unit_rows.norms)
     with np.errstate(divide="ignore"):
@@ -151,7 +151,7 @@ def _estimate(data: Measurements, roots: Vector, confidence: float) -> SigmaEsti
 
 
 def _remainder(rows: Sensing, scales: Vector, g: Vector) -> tuple[Vector, int]:
-    """What is left of g by its fit with ``diag(scales) F``, and the rank of that."""
+    """Return what is left of g by its fit with ``diag(scales) F``, and the rank of that."""
     live = np.flatnonzero(scales)
     if not live.size:
         return g, 0

@@ -68,7 +68,7 @@ def in_file(folder, U, rows, name="U.npy"):
 def bundled(found):
     """Every strip as one part."""
     parts = [shards.Bundle((strip,)) for strip in found]
-    return Shards(parts, found.shape, found.dtype)
+    return Shards(parts)
 
 
 def question(rng, m=60, n=4, rank=None):

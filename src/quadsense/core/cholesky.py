@@ -77,7 +77,7 @@ def divided(flops: float, dtype: npt.DTypeLike = np.float64) -> bool:
 
 @or_there(algebra.factor_upper)
 def factor_upper(M: Array) -> tuple[Array, int]:
-    """Cholesky factor R, ``M = R^H R``, from the upper triangle of M, in its place.
+    """Return the Cholesky factor R, ``M = R^H R``, from the upper triangle of M, in its place.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def _factor_part(M: Array, first: int, last: int) -> int:
 
 @or_there(algebra.factor_lower)
 def factor_lower(S: Array) -> Array:
-    """L with ``S = L L*``; `LinAlgError` where S is not positive definite."""
+    """Return L with ``S = L L*``; `LinAlgError` where S is not positive definite."""
     found, info = (lapack.zpotrf if np.iscomplexobj(S) else lapack.dpotrf)(S, lower=1)
     if info != 0:
         raise LinAlgError("not positive definite")
@@ -148,7 +148,7 @@ def factor_lower(S: Array) -> Array:
 
 @or_there(algebra.least_eigenvalue)
 def least_eigenvalue(M: Array) -> Any:
-    """The least eigenvalue of a Hermitian matrix; not a number where there is none."""
+    """Return the least eigenvalue of a Hermitian matrix; not a number where there is none."""
     if len(M) > DIRECT:
         return np.linalg.eigvalsh(M)[0]
     solve = lapack.zheevd if np.iscomplexobj(M) else lapack.dsyevd
@@ -158,25 +158,25 @@ def least_eigenvalue(M: Array) -> Any:
 
 @or_there(algebra.singular)
 def singular(M: Array) -> tuple[Array, Array, Array]:
-    """Singular vectors and values, as `scipy.linalg.svd` has them."""
+    """Return singular vectors and values, as `scipy.linalg.svd` has them."""
     return svd(M, check_finite=False)
 
 
 @or_there(algebra.solve_lower)
 def solve_lower(L: Array, right: Array) -> Array:
-    """``L^-1 right`` for a lower triangular L."""
+    """Return ``L^-1 right`` for a lower triangular L."""
     return solve_triangular(L, right, lower=True, check_finite=False)
 
 
 @or_there(algebra.symmetric)
 def symmetric(M: Array) -> Array:
-    """M, of which the upper triangle counts, as products want it: whole on a device."""
+    """Return M, of which the upper triangle counts, as products want it: whole on a device."""
     return M
 
 
 @or_there(algebra.product)
 def symmetric_product(M: Array, x: Array) -> Array:
-    """``M x`` for a real M as `symmetric` has it, in its precision."""
+    """Return ``M x`` for a real M as `symmetric` has it, in its precision."""
     return (blas.ssymv if M.dtype == np.float32 else blas.dsymv)(1.0, M, x)
 
 
@@ -207,26 +207,26 @@ def inverse_upper(R: Array) -> Array:
 
 @or_there(algebra.solve_lower_transposed)
 def solve_lower_transposed(L: Array, right: Array) -> Array:
-    """``L^-T right`` for a real lower triangular L."""
+    """Return ``L^-T right`` for a real lower triangular L."""
     return solve_triangular(L, right, lower=True, trans=1, check_finite=False)
 
 
 @or_there(algebra.solve_upper)
 def solve_upper(R: Array, x: Array) -> Array:
-    """``(R^T R)^-1 x`` for the real R of `factor_upper`, in its precision."""
+    """Return ``(R^T R)^-1 x`` for the real R of `factor_upper`, in its precision."""
     solve = lapack.spotrs if R.dtype == np.float32 else lapack.dpotrs
     return solve(R, x.astype(R.dtype, copy=False), lower=0)[0]
 
 
 @or_there(algebra.solve_definite)
 def solve_definite(K: Array, right: Array) -> Array:
-    """``K^-1 right`` for a K that is overwritten; `LinAlgError` where it is not definite."""
+    """Return ``K^-1 right`` for a K that is overwritten; `LinAlgError` where it is not definite."""
     return cho_solve(cho_factor(K, overwrite_a=True, check_finite=False), right)
 
 
 @or_there(algebra.inner_upper)
 def inner_upper(X: Array, out: Array | None = None) -> Array:
-    """``X^T X``, its upper triangle in Fortran order; added to `out` where that is given.
+    """Return ``X^T X``, its upper triangle in Fortran order; added to `out` where that is given.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
 
 @or_there(algebra.squared_moduli)
 def squared_moduli(U: Array) -> Array:
-    """``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
+    """Return ``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
     m, n = U.shape
     cost = 2.0 * real_flops(np.iscomplexobj(U)) * m * n
     size = int(max(SHARE // 2, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ELEMENTS / max(m, 1))))
@@ -284,7 +284,7 @@ def squared_moduli(U: Array) -> Array:
 
 
 def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
-    """Pivoted Cholesky factorisation of a positive semidefinite K, down to a tolerance.
+    """Return the pivoted Cholesky factorisation of a positive semidefinite K, down to a tolerance.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
 
 
 def _cleared(L: Array) -> Array:
-    """L with zeros above the diagonal, in its place."""
+    """Return L with zeros above the diagonal, in its place."""
     for begin in range(0, len(L), PANEL):
         look()
         rows = slice(begin, begin + PANEL)
@@ -348,7 +348,7 @@ class Pseudoinverse(NamedTuple):
 
 
 def pseudoinverse(H: npt.NDArray[Any]) -> Pseudoinverse:
-    """Products with the pseudoinverse of H, its rank and its range.
+    """Return products with the pseudoinverse of H, its rank and its range.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ VANISHING = 1e-300
 def delta_from_sigma(
     sigma: Real, m: Whole, confidence: Real = CONFIDENCE, *, dof: Real | None = None
 ) -> float:
-    """Tolerance that covers all m Gaussian errors at once.
+    """Return the tolerance that covers all m Gaussian errors at once.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ def rtol_from_dof(dof: Real, m: Whole, confidence: Real = CONFIDENCE) -> float:
     half, doubt = freedom / 2.0, (1.0 - float(confidence)) / int(m)
 
     def missed(rtol: float) -> float:
-        """The probability that one truth is further than that from its reading."""
+        """Return the probability that one truth is further than that from its reading."""
         above = gammaincc(half, half / (1.0 - rtol)) if rtol < 1.0 else 0.0
         return float(gammainc(half, half / (1.0 + rtol)) + above)
 
@@ -342,7 +342,7 @@ def _check_count(name: str, value: Any) -> None:
 
 
 def _entry(name: str, at: tuple[Any, ...]) -> str:
-    """``name[3]``, or the name alone of a single number."""
+    """Return ``name[3]``, or the name alone of a single number."""
     return f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
 
 
@@ -353,7 +353,7 @@ def _positive(name: str, values: Any) -> Vector:
 def _numbers(
     name: str, values: Any, *, least: int, whole: bool = False, strictly: bool = False
 ) -> Vector:
-    """`values` as a float64 array of finite real numbers from `least`, or a ValueError."""
+    """Return `values` as a float64 array of finite real numbers from `least`, or a ValueError."""
     array = as_numbers(name, values, kind="real numbers")
     if array.dtype.kind not in "uif":
         raise ValueError(f"{name} must hold real numbers, got {array.dtype.name}")

@@ -38,24 +38,24 @@ _PLAIN_FLOPS = {"f": 2_000_000, "c": 300_000}
 
 
 def unknowns(U: Inexact) -> int:
-    """Number of real unknowns of A: n(n+1)/2 for real rows, n^2 for complex ones."""
+    """Return the number of real unknowns of A: n(n+1)/2 for real rows, n^2 for complex ones."""
     n = int(U.shape[1])
     return n * n if np.iscomplexobj(U) else n * (n + 1) // 2
 
 
 def _block_rows(n: int, dtype: DType) -> int:
-    """Rows of a block that stays, with its product, in the cache of a core."""
+    """Return rows of a block that stays, with its product, in the cache of a core."""
     return MIB // max(n * dtype.itemsize, 1)
 
 
 def _real(dtype: DType) -> DType:
-    """Type of the real part."""
+    """Return the type of the real part."""
     return np.empty(0, dtype).real.dtype if dtype.kind == "c" else dtype
 
 
 @or_there(algebra.adjoint)
 def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
-    """``F*(y) = sum_i y_i u_i u_i*``.
+    """Return ``F*(y) = sum_i y_i u_i u_i*``.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _from_real(M: Float) -> Inexact:
 
 @or_there(algebra.forward)
 def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
-    """``u_i* S u_i`` for every row.
+    """Return ``u_i* S u_i`` for every row.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
 
 
 def times(U: Inexact, X: Inexact, dtype: DType | None = None) -> Inexact:
-    """``U X``, ranges of rows at once."""
+    """Return ``U X``, ranges of rows at once."""
     m, n = U.shape
     dtype = U.dtype if dtype is None else dtype
     product = np.empty((m, *X.shape[1:]), dtype=np.result_type(dtype, X))
@@ -197,7 +197,7 @@ def times(U: Inexact, X: Inexact, dtype: DType | None = None) -> Inexact:
 
 
 def combine(U: Inexact, Y: Inexact, dtype: DType | None = None) -> Inexact:
-    """``U^T Y``: sums of rows, (m, k) to (n, k)."""
+    """Return ``U^T Y``: sums of rows, (m, k) to (n, k)."""
     dtype = U.dtype if dtype is None else dtype
     if U.dtype == dtype:
         return np.asarray(U.T @ Y)
@@ -210,7 +210,7 @@ def combine(U: Inexact, Y: Inexact, dtype: DType | None = None) -> Inexact:
 
 
 def gram(U: Inexact, lower: bool = False) -> Float:
-    """A triangle of ``K = |U U*|^2``, m by m, in Fortran order; the other one is zero.
+    """Return a triangle of ``K = |U U*|^2``, m by m, in Fortran order; the other one is zero.
 
     The upper one, unless `lower`, which LAPACK factors the quicker.
     """
@@ -232,7 +232,7 @@ def _gram_flops(U: Inexact) -> float:
 
 
 def _gram_by_blocks(U: Inexact) -> Float:
-    """`gram`, some columns at a time; below the diagonal it holds whatever came of it."""
+    """Return `gram`, some columns at a time; below the diagonal it holds whatever came of it."""
     m = len(U)
     K = np.zeros((m, m), dtype=U.real.dtype, order="F")
     size = max(PANEL, int(BLOCK_FLOPS * m / (2.0 * _gram_flops(U))))
@@ -252,7 +252,7 @@ def _gram_by_blocks(U: Inexact) -> Float:
 
 @or_there(algebra.product)
 def gram_product(K: Float, y: Float) -> Float:
-    """``K y`` from the upper triangle of K: half of K is read, or all of it on a device."""
+    """Return ``K y`` from the upper triangle of K: half of K is read, or all of it on a device."""
     product: Float = get_blas_funcs(("symv",), (K,))[0](1.0, K, y)
     return product
 
@@ -275,7 +275,7 @@ tenth of the time of Householder's QR: its errors are then some 1e-10, and taken
 
 
 def basis_of_span(rows: Inexact) -> Inexact:
-    """Orthonormal basis of the span of the rows, (n, rank).
+    """Return an orthonormal basis of the span of the rows, (n, rank).
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def basis_of_span(rows: Inexact) -> Inexact:
 
 
 def basis_in_blocks(rows: Inexact) -> Inexact:
-    """The same, looked at between blocks; Fortran order.
+    """Return the same, looked at between blocks; Fortran order.
 
     Notes
     -----

@@ -92,7 +92,7 @@ MOST_LISTED = 12
 
 
 def listed(entries: Iterable[object]) -> str:
-    """The entries, or names, for messages: the first of many."""
+    """Return the entries, or names, for messages: the first of many."""
     names = list(map(str, entries))
     if not names:
         return "nothing"
@@ -156,7 +156,7 @@ def printable(text: str) -> str:
 
 
 def place_in(places: tuple[tuple[Path, int], ...], row: int) -> str:
-    """Which file has a row, and where, for messages; empty where no file is said to."""
+    """Return which file has a row, and where, for messages; empty where no file is said to."""
     for path, rows in places:
         if row < rows:
             return f": row {row} of {path}"

@@ -25,7 +25,7 @@ IMAGINARY = re.compile(r"(?<=[0-9.])i(?=[\s,;\")]|$)")
 
 
 def read_table(path: Path) -> Table:
-    """The columns; those whose first entry is no number are told of, and left out."""
+    """Return the columns; those whose first entry is no number are told of, and left out."""
     with reading(path, TITLE):
         with open(path, encoding="utf-8-sig", newline="") as stream:
             comment, before, first = _begin(stream)
@@ -81,7 +81,7 @@ def _begin(stream: Any) -> tuple[str, int, str]:
 
 
 def _delimiter(line: str, path: Path) -> str | None:
-    """What stands between the entries of a line; None for spaces."""
+    """Return what stands between the entries of a line; None for spaces."""
     for mark in ("\t", ";", ","):
         if mark in line:
             return mark
@@ -105,7 +105,7 @@ def _is_number(text: str) -> bool:
 
 
 def _named_by(comment: str, mark: str | None, count: int) -> list[str] | None:
-    """The names in a comment before the data, where it names readings or intervals."""
+    """Return the names in a comment before the data, where it names readings or intervals."""
     names = _fields(comment, mark) if comment else []
     known = {*NAMES["b"], *NAMES["lo"]}
     if len(names) == count and known & {name.lower() for name in names}:

@@ -40,7 +40,7 @@ METADATA = "quadsense"
 
 
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
-    """What the file holds, nothing of it read, and its metadata."""
+    """Return what the file holds, nothing of it read, and its metadata."""
     import h5py
 
     with reading(path, TITLE), open(path, "rb"), h5py.File(path, "r") as root:
@@ -49,7 +49,7 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
-    """The arrays of these names."""
+    """Return the arrays of these names."""
     import h5py
 
     with reading(path, TITLE), h5py.File(path, "r") as root:
@@ -57,7 +57,7 @@ def load(path: Path, names: list[str]) -> dict[str, Any]:
 
 
 def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> Any:
-    """Rows of the array of that name."""
+    """Return rows of the array of that name."""
     import h5py
 
     with reading(path, TITLE), h5py.File(path, "r") as root:
@@ -71,7 +71,7 @@ def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> 
 
 
 def read_columns(path: Path, name: str, first: int, last: int) -> Any:
-    """Columns of the array of that name."""
+    """Return columns of the array of that name."""
     import h5py
 
     with reading(path, TITLE), h5py.File(path, "r") as root:
@@ -82,7 +82,7 @@ def read_columns(path: Path, name: str, first: int, last: int) -> Any:
 
 
 def rows_together(path: Path, name: str, by_columns: bool = False) -> int:
-    """Rows, or columns, that are packed together."""
+    """Return rows, or columns, that are packed together."""
     import h5py
 
     with reading(path, TITLE), h5py.File(path, "r") as root:
@@ -121,7 +121,7 @@ def _create(group: Any, name: str, values: Any) -> None:
 
 
 def _walk(root: Any, path: Path) -> Any:
-    """Yield what is in the file itself, each group once, and links that lead out of the file."""
+    """Return what is in the file itself, each group once, and links that lead out of the file."""
     import h5py
 
     seen: set[int] = set()
@@ -146,12 +146,12 @@ def _walk(root: Any, path: Path) -> Any:
 
 
 def _by_columns(node: Any) -> bool:
-    """Whether a group is a sparse array of MATLAB's."""
+    """Return whether a group is a sparse array of MATLAB's."""
     return "MATLAB_sparse" in node.attrs
 
 
 def _is_matlab(node: Any) -> bool:
-    """Whether MATLAB wrote it, so that its axes are reversed."""
+    """Return whether MATLAB wrote it, so that its axes are reversed."""
     return "MATLAB_class" in node.attrs
 
 
@@ -227,7 +227,7 @@ def _is_empty(node: Any) -> bool:
 
 
 def _complex_type(dtype: Any) -> np.dtype[Any]:
-    """The type of what `_as_complex` makes of values of a type."""
+    """Return the type of what `_as_complex` makes of values of a type."""
     found = np.dtype(dtype)
     if found.names in PAIRS and all(found[name].kind in "iuf" for name in found.names):
         single = all(found[name] == np.float32 for name in found.names)
@@ -236,7 +236,7 @@ def _complex_type(dtype: Any) -> np.dtype[Any]:
 
 
 def _as_complex(values: Any) -> Any:
-    """Pairs of a real and an imaginary part as complex numbers."""
+    """Return pairs of a real and an imaginary part as complex numbers."""
     wanted = _complex_type(values.dtype)
     if values.dtype.names is None or wanted == values.dtype:
         return values
@@ -247,7 +247,7 @@ def _as_complex(values: Any) -> Any:
 
 
 def _other(dtype: np.dtype[Any]) -> str:
-    """What an array holds that holds no numbers."""
+    """Return what an array holds that holds no numbers."""
     return {"U": "text", "S": "text", "O": "text", "V": "records"}.get(dtype.kind, dtype.name)
 
 
@@ -292,7 +292,7 @@ def _below(root: Any, is_group: Any, get: Any, name: str) -> Iterator[tuple[str,
 
 
 def is_sparse(group: Any) -> bool:
-    """Whether a group is a sparse array."""
+    """Return whether a group is a sparse array."""
     return set(PARTS) <= set(group.keys())
 
 
@@ -304,7 +304,7 @@ def sparse_entry(name: str, group: Any, check: Callable[[str, Any], None]) -> En
 
 
 def read_sparse(group: Any, convert: Callable[[Any], Any] = lambda values: values) -> Any:
-    """The CSR array of a sparse group."""
+    """Return the CSR array of a sparse group."""
     data, indices, indptr = (group[part][...] for part in PARTS)
     kind = sp.csc_array if _format(group).startswith("csc") else sp.csr_array
     return to_csr(kind((convert(data), indices, indptr), shape=_shape(group)))
@@ -338,7 +338,7 @@ def write_tree(
 
 
 def to_metadata(text: Any) -> dict[str, Any]:
-    """The metadata that is written so; none where it is not ours."""
+    """Return the metadata that is written so; none where it is not ours."""
     found = json.loads(text) if isinstance(text, str | bytes) else {}
     return found if isinstance(found, dict) else {}
 

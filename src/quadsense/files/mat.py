@@ -38,7 +38,7 @@ MAX_ARRAY_BYTES = np.iinfo(np.uint32).max - MIB
 
 
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
-    """What the file holds."""
+    """Return what the file holds."""
     if _is_hdf5(path):
         from quadsense.files import hdf5
 
@@ -52,7 +52,7 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
-    """The arrays of these names."""
+    """Return the arrays of these names."""
     if _is_hdf5(path):
         from quadsense.files import hdf5
 
@@ -66,7 +66,7 @@ def load(path: Path, names: list[str]) -> dict[str, Any]:
 
 
 def by_rows(path: Path) -> Any:
-    """The module that reads some rows of a file at a time; this one where none can."""
+    """Return the module that reads some rows of a file at a time; this one where none can."""
     from quadsense.files import hdf5, mat
 
     return hdf5 if _is_hdf5(path) else mat
@@ -98,7 +98,7 @@ def _refuse_repeated(entries: tuple[Entry, ...]) -> None:
 
 
 def _is_hdf5(path: Path) -> bool:
-    """Whether it is of v7.3: HDF5 begins the file, or comes after a block of the user's."""
+    """Return whether it is of v7.3: HDF5 begins the file, or comes after a block of the user's."""
     with reading(path, TITLE), open(path, "rb") as stream:
         heads = [stream.read(USER_BLOCK)[: len(SIGNATURE)], stream.read(len(SIGNATURE))]
     if SIGNATURE not in heads:
@@ -114,7 +114,7 @@ def _is_hdf5(path: Path) -> bool:
 
 
 def _read_v4(path: Path) -> dict[str, Any]:
-    """All variables of a file of v4."""
+    """Return all variables of a file of v4."""
     from scipy.io import loadmat
 
     found = loadmat(path, appendmat=False)
@@ -228,7 +228,7 @@ class _PackedArray:
         return kind, count, b""
 
     def piece(self) -> Any:
-        """The next piece as it is stored."""
+        """Return the next piece as it is stored."""
         kind, count, inside = self.tag()
         if kind not in TYPES:
             raise ValueError(f"an array in it is of a type that does not exist ({kind})")
@@ -246,14 +246,14 @@ class _PackedArray:
 
 
 def _is_v5(path: Path) -> bool:
-    """Whether the file is of v5 to v7.2 rather than older."""
+    """Return whether the file is of v5 to v7.2 rather than older."""
     with open(path, "rb") as file:
         head = file.read(HEADER)
     return len(head) == HEADER and 0 not in head[:4]
 
 
 def _scan(path: Path, wanted: list[str] | None = None) -> Iterator[tuple[Entry, Any]]:
-    """All variables, fields of structs by their paths, with the values of those wanted."""
+    """Yield all variables, fields of structs by their paths, with the values of those wanted."""
     with open(path, "rb") as file:
         order = {b"IM": "<", b"MI": ">"}.get(file.read(HEADER)[-2:])
         if order is None:
@@ -279,7 +279,7 @@ def _scan(path: Path, wanted: list[str] | None = None) -> Iterator[tuple[Entry, 
 def _variable(
     matrix: _PackedArray, wanted: list[str] | None, name: str | None, depth: int
 ) -> Iterator[tuple[Entry, Any]]:
-    """One array and what is known of it; the stream is after it then."""
+    """Yield one array and what is known of it; the stream is after it then."""
     if matrix.left == 0:  # how an empty field is written
         yield Entry(name or "", (0, 0), "float64"), np.zeros((0, 0))
         return
@@ -319,7 +319,7 @@ def _variable(
 def _fields(
     matrix: _PackedArray, wanted: list[str] | None, name: str, depth: int
 ) -> Iterator[tuple[Entry, Any]]:
-    """The fields of a single struct."""
+    """Yield the fields of a single struct."""
     length = int(matrix.piece()[0])
     text = matrix.piece().astype(np.uint8).tobytes()
     if length < 1:
@@ -336,7 +336,7 @@ def _fields(
 
 
 def _numbers(matrix: _PackedArray, dtype: np.dtype[Any], is_complex: bool, count: int) -> Any:
-    """The numbers of an array, real and imaginary parts together."""
+    """Return the numbers of an array, real and imaginary parts together."""
     parts = [matrix.piece() for _ in range(2 if is_complex else 1)]
     if any(part.size < count for part in parts):
         raise ValueError("an array in it has fewer entries than it says")

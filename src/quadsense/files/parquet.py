@@ -19,7 +19,7 @@ INDEX = "__index_level_"
 
 
 def read_table(path: Path) -> Table:
-    """The columns; those of no numbers, and the names of rows, are told of and left out."""
+    """Return the columns; those of no numbers, and the names of rows, are told of and left out."""
     import pyarrow.parquet as pq
 
     with reading(path, TITLE), open(path, "rb") as stream:
@@ -75,7 +75,7 @@ def write_table(path: Path, table: Table) -> None:
 
 
 def _numbers(column: Any, kind: Any) -> Any:
-    """The values of a column, (m,), or (m, k) of lists; None where they are no numbers."""
+    """Return the values of a column, (m,), or (m, k) of lists; None where they are no numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.types as types

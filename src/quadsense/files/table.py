@@ -48,7 +48,7 @@ class Table:
     texts: dict[str, str] = field(default_factory=dict)
 
     def entries(self) -> tuple[Entry, ...]:
-        """All columns."""
+        """Return all columns."""
         names = self.names or [f"column {i + 1}" for i in range(len(self.columns))]
         pairs = zip(names, self.columns, strict=True)
         own = [Entry(name, column.shape, column.dtype.name) for name, column in pairs]
@@ -155,7 +155,7 @@ def _series(name: str) -> str | None:
 
 
 def stem(name: str) -> str:
-    """What a column is called without saying which part of complex numbers it is."""
+    """Return what a column is called without saying which part of complex numbers it is."""
     found = PAIR.fullmatch(name)
     return name if found is None else found["stem"] or found["inside"]
 
@@ -192,7 +192,7 @@ def columns_of(arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> Table:
 
 
 def _split(letter: str, matrix: Any) -> tuple[list[str], list[Any]]:
-    """Names and columns of a matrix."""
+    """Return names and columns of a matrix."""
     count = range(1, matrix.shape[1] + 1)
     if not np.iscomplexobj(matrix):
         return [f"{letter}{i}" for i in count], list(matrix.T)
@@ -238,7 +238,7 @@ def _by_role(
     notes: list[str],
     optional: bool,
 ) -> dict[str, str]:
-    """Names of the columns that are not U's."""
+    """Return names of the columns that are not U's."""
     lower: dict[str, str] = {}
     for name, values in columns.items():
         if values.ndim == 1:
@@ -286,7 +286,7 @@ def _column(path: object, columns: dict[str, Any], name: str) -> str:
 
 
 def _matching(path: object, columns: dict[str, Any], wanted: str) -> list[str]:
-    """The columns that were named for U, in the order of the names, each once."""
+    """Return the columns that were named for U, in the order of the names, each once."""
     chosen: dict[str, None] = {}
     for word in (part.strip() for part in wanted.split(",")):
         if any(mark in word for mark in "*?["):
@@ -302,7 +302,7 @@ def _matching(path: object, columns: dict[str, Any], wanted: str) -> list[str]:
 def _assembled(
     path: object, probes: list[Any], beside: dict[str, Any], roles: dict[str, Any], notes: Any
 ) -> Arrays:
-    """The arrays; what stands the same in every row of `rtol` is one number."""
+    """Return the arrays; what stands the same in every row of `rtol` is one number."""
     if not probes:
         raise Unreadable(f"{path} has no columns for U in addition to its readings")
     values = {"U": _joined(path, probes), **beside}

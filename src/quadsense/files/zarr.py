@@ -31,14 +31,14 @@ MARKS = ("zarr.json", ".zgroup", ".zarray")
 
 
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
-    """What the store holds, nothing of it read, and its metadata."""
+    """Return what the store holds, nothing of it read, and its metadata."""
     with _opened(path) as root:
         entries = [_entry(path, name, node) for name, node in _walk(root, path)]
         return tuple(entries), to_metadata(root.attrs.get(METADATA))
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
-    """The arrays of these names."""
+    """Return the arrays of these names."""
     with _opened(path) as root:
         return {
             name: read_sparse(node) if _is_group(node) else np.asarray(node[...])
@@ -48,19 +48,19 @@ def load(path: Path, names: list[str]) -> dict[str, Any]:
 
 
 def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> Any:
-    """Rows of the array of that name."""
+    """Return rows of the array of that name."""
     with _opened(path, whole=False) as root:
         return np.asarray(_found(root, path, name)[first:last])
 
 
 def read_columns(path: Path, name: str, first: int, last: int) -> Any:
-    """Columns of the array of that name."""
+    """Return columns of the array of that name."""
     with _opened(path, whole=False) as root:
         return np.asarray(_found(root, path, name)[:, first:last])
 
 
 def rows_together(path: Path, name: str, by_columns: bool = False) -> int:
-    """Rows, or columns, that are packed together."""
+    """Return rows, or columns, that are packed together."""
     with _opened(path, whole=False) as root:
         return int(_found(root, path, name).chunks[int(by_columns)])
 
@@ -87,7 +87,7 @@ def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
 
 
 def is_store(path: Path) -> bool:
-    """Whether a folder is a Zarr store."""
+    """Return whether a folder is a Zarr store."""
     return any((path / mark).is_file() for mark in MARKS)
 
 

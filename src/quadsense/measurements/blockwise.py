@@ -70,7 +70,7 @@ def one_pass(F: Any, Y: Array, weigh: Weigh | None) -> tuple[Array, Any]:
 
 
 def writable(image: Array, given: Array) -> Array:
-    """Images of a factor, (k, rows), with each row in one piece, to be written to."""
+    """Return images of a factor, (k, rows), with each row in one piece, to be written to."""
     if isinstance(image, np.ndarray):
         image = np.require(image, requirements=("C", "W"))
         return image.copy() if np.may_share_memory(image, given) else image
@@ -108,7 +108,7 @@ def gram_triangle(F: Any, single: bool = False, lower: bool = False) -> npt.NDAr
 
 
 def gram_times(F: Any, Y: Array) -> Array:
-    """``K @ Y`` with K never held whole: (m,) or (m, k) to the same.
+    """Return ``K @ Y`` with K never held whole: (m,) or (m, k) to the same.
 
     Only the upper half of K is computed (K is symmetric): about m^2 n flops.
     """

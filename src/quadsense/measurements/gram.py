@@ -42,7 +42,7 @@ class Gram(Protocol):
         """Form K, where it is held; else it is formed when first used."""
 
     def apply(self, s: Array) -> Array:
-        """``K @ s``."""
+        """Return ``K @ s``."""
 
     def apply_part(self, s: Array, index: Array) -> Array:
         """``K @ s`` for an s that is zero outside `index`, reading those columns of K only."""
@@ -117,11 +117,11 @@ class ExplicitGram(_Operator):
         return xp.concat(whole, axis=0) if len(whole) > 1 else whole[0]
 
     def apply(self, s: Array) -> Array:
-        """``K @ s`` in 2 m^2 flops."""
+        """Return ``K @ s`` in 2 m^2 flops."""
         return self.values @ s
 
     def apply_part(self, s: Array, index: Array) -> Array:
-        """``K @ s`` from the rows of K in `index` (K is symmetric)."""
+        """Return ``K @ s`` from the rows of K in `index` (K is symmetric)."""
         xp = self.rows.xp
         return xp.take(s, index) @ xp.take(self.values, index, axis=0)
 
@@ -141,11 +141,11 @@ class SparseGram(_Operator):
         return kind.sparse_gram(self.rows.inverse)
 
     def apply(self, s: Array) -> Array:
-        """``K @ s`` in 2 nnz(K) flops."""
+        """Return ``K @ s`` in 2 nnz(K) flops."""
         return self.values @ s
 
     def apply_part(self, s: Array, index: Array) -> Array:
-        """``K @ s`` from the rows of K in `index` (K is symmetric)."""
+        """Return ``K @ s`` from the rows of K in `index` (K is symmetric)."""
         return self.values[index, :].T @ s[index]
 
 
@@ -158,13 +158,13 @@ class MatrixFreeGram(_Operator):
         self.rows, self.m = rows, rows.m
 
     def apply(self, s: Array) -> Array:
-        """``K @ s`` in 4 m n^2 or about m^2 n flops."""
+        """Return ``K @ s`` in 4 m n^2 or about m^2 n flops."""
         if 4 * self.rows.n <= self.rows.m:
             return self.rows.forward(self.rows.adjoint(s))
         return self.rows.gram_times(s)
 
     def apply_part(self, s: Array, index: Array) -> Array:
-        """``K @ s`` for an s that is zero outside `index`, from products with those rows."""
+        """Return ``K @ s`` for an s that is zero outside `index`, from products with those rows."""
         rows = self.rows
         if not rows.rank_one:
             return rows.gram_times(s)
@@ -181,7 +181,7 @@ CACHED_BYTES = 32 * MIB
 
 
 def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[str, str]:
-    """Cheapest form of K, and why.
+    """Return the cheapest form of K, and why.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[
 
 
 def make_gram(rows: Sensing, kind: str) -> Gram:
-    """K of these rows in that form."""
+    """Return K of these rows in that form."""
     if kind == "identity":
         return IdentityGram(rows.m)
     if kind == "sparse":
@@ -268,7 +268,7 @@ class KnownBasis:
     conjugate: bool
 
     def normal(self, weights: Vector) -> Diagonal | None:
-        """``F* diag(weights) F``; None where these weights do not make it diagonal."""
+        """Return ``F* diag(weights) F``; None where these weights do not make it diagonal."""
         count = self.squares.size
         if np.any(weights[count:]):
             return None
@@ -375,7 +375,7 @@ def find_rank(rows: Sensing, gram: Any = None, most: float = math.inf) -> Rank:
 
 
 def _diagonal_rank(rows: Sensing) -> int | None:
-    """The rank where a normal matrix is diagonal in a basis that the rows know."""
+    """Return the rank where a normal matrix is diagonal in a basis that the rows know."""
     basis = known_basis(rows)
     if basis is None:
         return None
@@ -386,7 +386,7 @@ def _diagonal_rank(rows: Sensing) -> int | None:
 
 
 def _some_rows_see_all(rows: Sensing, live: npt.NDArray[np.int64]) -> bool:
-    """Whether as many rows as unknowns, spread evenly over all, determine A already."""
+    """Return whether as many rows as unknowns, spread evenly over all, determine A already."""
     chosen = live[np.linspace(0, live.size - 1, rows.unknowns).astype(np.int64)]
     if isinstance(rows, Mixed):
         K = rows.only(chosen).narrowed().gram_triangle()
@@ -473,7 +473,7 @@ class ProbeFacts:
 
 
 def is_orthonormal(rows: Sensing) -> bool:
-    """Whether rows of unit norm are orthonormal, by random probes in O(mn)."""
+    """Return whether rows of unit norm are orthonormal, by random probes in O(mn)."""
     live = int(np.count_nonzero(to_numpy(rows.nonzero))) if rows.has_zero_rows else rows.m
     mixed = isinstance(rows, Mixed)
     if live > (rows.unknowns if mixed else rows.n):
@@ -490,7 +490,7 @@ def is_orthonormal(rows: Sensing) -> bool:
 
 
 def facts_of(rows: Sensing, orthonormal: bool, rank: int | None, gram: Any) -> ProbeFacts:
-    """What is known of rows of unit norm; `gram` is K where it was formed."""
+    """Return what is known of rows of unit norm; `gram` is K where it was formed."""
     norms = to_numpy(rows.norms)
     costly = float(rows.m) ** 2 * rows.n > 1e12
     coherence = 0.0 if orthonormal else None if costly else _coherence(rows, gram)
@@ -506,7 +506,7 @@ def facts_of(rows: Sensing, orthonormal: bool, rank: int | None, gram: Any) -> P
 
 
 def _coherence(rows: Sensing, gram: Any) -> float:
-    """The largest inner product of two rows of unit norm."""
+    """Return the largest inner product of two rows of unit norm."""
     best = 0.0
     explicit = gram.values if isinstance(gram, ExplicitGram) else None
     for block in rows.slices(rows.m):

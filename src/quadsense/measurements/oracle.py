@@ -83,7 +83,7 @@ class SpectralOracle:
         return f"SpectralOracle({order}condition={self.condition:.3g})"
 
     def eigenvalues(self, A: Array) -> Array:
-        """Eigenvalues of ``A*^{-1/2} A A*^{-1/2}``."""
+        """Return eigenvalues of ``A*^{-1/2} A A*^{-1/2}``."""
         whitened = symmetrised(self.whiten(A))
         return namespace(whitened).linalg.eigvalsh(whitened)
 
@@ -98,7 +98,7 @@ class SpectralOracle:
 
 
 def symmetrised(A: Array) -> Array:
-    """``(A + A*)/2``: takes away what rounding left."""
+    """Return ``(A + A*)/2``: takes away what rounding left."""
     xp = namespace(A)
     other = xp.conj(A.T) if xp.isdtype(A.dtype, "complex floating") else A.T
     return 0.5 * (A + other)

@@ -149,7 +149,7 @@ def _failed(failure: Exception) -> str:
 
 
 def _found(kind: Probes, rng: Any) -> Iterator[str | float]:
-    """What is wrong, until the rest would follow from it; at last the largest error."""
+    """Yield what is wrong, until the rest would follow from it; at last the largest error."""
     X, Y = (_random(kind, rng, size) for size in (kind.n, kind.m))
     shapes = list(_shapes(kind, X, Y))
     yield from shapes
@@ -177,7 +177,7 @@ def _sampled(kind: Probes) -> int:
 
 
 def _names(kind: Probes) -> tuple[str, str]:
-    """What the user calls the two products."""
+    """Return what the user calls the two products."""
     return getattr(kind, "names", ("times", "combine"))
 
 
@@ -197,7 +197,7 @@ def _combine(kind: Probes, Y: Values) -> Values:
 
 
 def _shapes(kind: Probes, X: Values, Y: Values) -> Iterator[str]:
-    """Shapes, types, and numbers that are none."""
+    """Yield shapes, types, and numbers that are none."""
     wanted = np.dtype(np.complex128 if kind.is_complex else np.float64)
     products = ((_times, X, kind.m, kind.n), (_combine, Y, kind.n, kind.m))
     for name, (product, argument, rows, given) in zip(_names(kind), products, strict=True):
@@ -218,7 +218,7 @@ def _first_bad(values: Values) -> int:
 
 
 def _linearity(kind: Probes, rng: Any) -> Iterator[str]:
-    """``f(a x + z) = a f(x) + f(z)``, up to what may be rounding, which `_errors` judges."""
+    """Yield ``f(a x + z) = a f(x) + f(z)``, up to what may be rounding, which `_errors` judges."""
     products = ((_times, kind.n), (_combine, kind.m))
     for name, (product, size) in zip(_names(kind), products, strict=True):
         X, Z = _random(kind, rng, size), _random(kind, rng, size)
@@ -237,7 +237,7 @@ def _linearity(kind: Probes, rng: Any) -> Iterator[str]:
 
 
 def _adjoint(kind: Probes, X: Values, Y: Values) -> str:
-    """``<y, times(x)> = <combine(y), x>``, or what else it is."""
+    """Return ``<y, times(x)> = <combine(y), x>``, or what else it is."""
     times, combine = _names(kind)
     images, sums = _times(kind, X), _combine(kind, Y)
     left, right = (Y.conj().T @ images).ravel(), (sums.conj().T @ X).ravel()

@@ -196,11 +196,11 @@ class Differences(Sparse):
         return found
 
     def made_of(self) -> tuple[Any, ...]:
-        """The pairs and the offsets."""
+        """Return the pairs and the offsets."""
         return self.n, self.nodes, self.first, self.second, self.offsets
 
     def gram_density_bound(self) -> float:
-        """Upper bound on the share of nonzeros of K: from how many rows have a node."""
+        """Return the upper bound on the share of nonzeros of K: from how many rows have a node."""
         if self.offsets is not None:
             return 1.0
         counts = np.bincount(self.first, minlength=self.nodes).astype(np.float64)
@@ -210,16 +210,16 @@ class Differences(Sparse):
     # --- rows --------------------------------------------------------------------------------
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """Those rows alone."""
+        """Return those rows alone."""
         offsets = None if self.offsets is None else self.offsets[index]
         return Differences(self.first[index], self.second[index], self.nodes, offsets)
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
+        """Return dense rows `first` to `last`."""
         return self.take(np.arange(first, last))
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         chosen = np.asarray(index)
         rows, here = np.zeros((chosen.size, self.n)), np.arange(chosen.size)
         rows[here, self.first[chosen]] = 1.0
@@ -232,14 +232,14 @@ class Differences(Sparse):
     # --- products ----------------------------------------------------------------------------
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``: the differences of two entries of each column."""
+        """Return ``u_i* x``: the differences of two entries of each column."""
         Y, P = X.T, np.empty((int(X.shape[1]), self.m))
         for part in self._spans(GATHERED):
             self._gather(Y, part, P[:, part])
         return P.T
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         C, total = Y.T, np.zeros((int(Y.shape[1]), self.n))
         for part in self._spans(self._counted):
             self._add(C[:, part], part, total)
@@ -253,7 +253,7 @@ class Differences(Sparse):
             yield part, self if part.stop - part.start == self.m else self._some(part)
 
     def _some(self, part: slice) -> Differences:
-        """Some of the rows: views of these."""
+        """Return some of the rows: views of these."""
         other = object.__new__(Differences)
         other.first, other.second, other.nodes = self.first[part], self.second[part], self.nodes
         other.offsets = None if self.offsets is None else self.offsets[part]
@@ -340,7 +340,7 @@ class Differences(Sparse):
         return sp.csr_array(self.U.T)
 
     def _pairs(self, part: slice) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """Both nodes of some rows, as what NumPy counts and gathers by; 0 for none."""
+        """Return both nodes of some rows, as what NumPy counts and gathers by; 0 for none."""
         first, second = (
             nodes[part].astype(np.intp, copy=False) for nodes in (self.first, self.second)
         )
@@ -352,7 +352,7 @@ class Differences(Sparse):
         return max(BLOCK_ELEMENTS, self.nodes // 2)
 
     def _spans(self, size: int) -> Iterator[slice]:
-        """Slices of `size` rows."""
+        """Yield slices of `size` rows."""
         for start in range(0, self.m, size):
             look()
             yield slice(start, min(start + size, self.m))
@@ -360,7 +360,7 @@ class Differences(Sparse):
     # --- the sensing map ---------------------------------------------------------------------
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i`` from four entries of A, and the offsets' share."""
+        """Return ``u_i* A u_i`` from four entries of A, and the offsets' share."""
         parts, diagonal = [], A.diagonal()
         for part in self._spans(GATHERED):
             i, j = self._pairs(part)
@@ -375,7 +375,7 @@ class Differences(Sparse):
         return np.concatenate(parts)
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
+        """Return ``sum_i y_i |u_ij|^2`` for every j."""
         total = np.empty(self.n)
         i, j = self._pairs(slice(0, self.m))
         weights = np.array(y, dtype=np.float64)

@@ -133,29 +133,29 @@ class Kronecker(Probes):
         return self._norms(self.factors)
 
     def made_of(self) -> tuple[Any, ...]:
-        """The factors, and what they were divided by."""
+        """Return the factors, and what they were divided by."""
         return self.exponents, self.factors
 
     # --- rows --------------------------------------------------------------------------------
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """Those rows alone."""
+        """Return those rows alone."""
         chosen = self._xp.asarray(np.asarray(index, dtype=np.int64), device=self.device)
         other = Kronecker([self._xp.take(f, chosen, axis=0) for f in self.factors])
         other.exponents = other.exponents + self.exponents[index]
         return other
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
+        """Return dense rows `first` to `last`."""
         part = slice(first, last)
         return _row_products([self._half(part, left=True), self._half(part, left=False)], self._xp)
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         return _row_products([self._xp.take(f, index, axis=0) for f in self.factors], self._xp)
 
     def _half(self, part: slice, left: bool) -> Array:
-        """``l_i`` or ``r_i`` of some rows."""
+        """Return ``l_i`` or ``r_i`` of some rows."""
         if self._halves is not None:
             return self._halves[0 if left else 1][part, :]
         return self._formed(part, left)
@@ -178,7 +178,7 @@ class Kronecker(Probes):
     # --- products ----------------------------------------------------------------------------
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``: a matrix product with the right halves, then a sum over the left."""
+        """Return ``u_i* x``: a matrix product with the right halves, then a sum over the left."""
         xp, k = self._xp, int(X.shape[1])
         turned = xp.permute_dims(xp.reshape(X, (self.left, self.right, k)), (1, 2, 0))
         turned = xp.reshape(turned, (self.right, k * self.left))
@@ -190,13 +190,13 @@ class Kronecker(Probes):
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
     def _summed(self, left: Array, inner: Array) -> Array:
-        """``sum_a left_ia inner_ika``."""
+        """Return ``sum_a left_ia inner_ika``."""
         if is_numpy(inner):
             return np.einsum("ia,ika->ik", left, inner)
         return self._xp.sum(left[:, None, :] * inner, axis=2)
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``: the same backwards."""
+        """Return ``sum_i u_i y_i``: the same backwards."""
         xp, k = self._xp, int(Y.shape[1])
         Y, total = xp.astype(Y, self.dtype, copy=False), 0.0
         for part in self._parts(k):
@@ -207,11 +207,11 @@ class Kronecker(Probes):
         return xp.reshape(turned, (self.n, k))
 
     def _parts(self, k: int) -> Any:
-        """Slices of rows whose halves and products, k columns wide, stay in cache."""
+        """Return slices of rows whose halves and products, k columns wide, stay in cache."""
         return self.slices(4 * (self.left * (k + 1) + self.right))
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``, one block of rows at a time."""
+        """Return ``u_i* A u_i``, one block of rows at a time."""
         parts = []
         for _, rows in dense_blocks(self):
             if is_numpy(rows):
@@ -222,7 +222,7 @@ class Kronecker(Probes):
         return self._xp.concat(parts)
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``, one block of rows at a time."""
+        """Return ``sum_i y_i u_i u_i*``, one block of rows at a time."""
         total: Array = 0.0
         for part, rows in dense_blocks(self):
             if is_numpy(rows):
@@ -249,7 +249,7 @@ class Kronecker(Probes):
 
 
 def _row_products(factors: list[Array], xp: Any) -> Array:
-    """Kronecker products of the rows of arrays, (k, d_j) each."""
+    """Return kronecker products of the rows of arrays, (k, d_j) each."""
     rows = factors[0]
     for f in factors[1:]:
         width = int(rows.shape[1]) * int(f.shape[1])

@@ -56,15 +56,15 @@ class Operator(Probes):
             self.held_norms = np.asarray(norms, dtype=np.float64)
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``."""
+        """Return ``u_i* x``."""
         return self._product(0, X, self.m)
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         return self._product(1, Y, self.n)
 
     def _product(self, which: int, X: Array, size: int) -> Array:
-        """One of the two; functions of the user's need not know of no columns at all."""
+        """Return one of the two; functions of the user's need not know of no columns at all."""
         count = int(X.shape[1])
         if count == 0:
             return np.zeros((size, 0), dtype=self.dtype)
@@ -72,7 +72,7 @@ class Operator(Probes):
         return self._checked(self.names[which], function(X), (size, count))
 
     def _checked(self, name: str, found: Any, shape: tuple[int, int]) -> Array:
-        """What a function of the user's returned, in the type of the arithmetic."""
+        """Return what a function of the user's returned, in the type of the arithmetic."""
         values = np.asarray(found)
         if values.shape != shape:
             raise ValueError(
@@ -107,7 +107,7 @@ def operator(
     dtype: Any = float,
     norms: Any = None,
 ) -> Probes:
-    """Probes known by two functions; `quadsense.check_probes` tells whether they are right.
+    """Return probes known by two functions; `quadsense.check_probes` tells whether they are right.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def _checked_type(dtype: Any) -> str:
 
 
 def from_operator(U: Any) -> Any:
-    """The array behind an operator that SciPy made of one; else its products, as probes."""
+    """Return the array behind an operator that SciPy made of one; else its products, as probes."""
     from scipy.sparse.linalg import aslinearoperator
 
     if type(U) is type(aslinearoperator(np.eye(1))):
@@ -217,7 +217,7 @@ def _tried(U: Any, name: str, x: Array) -> Any:
 
 
 def _many(U: Any, many: str, one: str) -> Callable[[Array], Array]:
-    """Products with several columns at once, where the operator has them."""
+    """Return products with several columns at once, where the operator has them."""
     if hasattr(U, many):
         return lambda X: np.asarray(getattr(U, many)(X))
     single = getattr(U, one)

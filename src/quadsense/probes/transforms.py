@@ -103,7 +103,7 @@ class MaskedFFT(Probes):
         self._mask_norms, self._peak = _sizes(self.masks)
 
     def _each(self, values: Matrix) -> Matrix:
-        """One number per mask, to multiply masks with."""
+        """Return one number per mask, to multiply masks with."""
         return values.reshape(-1, *(1 for _ in self.shape))
 
     # --- where the masks are -----------------------------------------------------------------
@@ -113,20 +113,20 @@ class MaskedFFT(Probes):
         return found
 
     def _own(self, values: Array) -> Any:
-        """The same in one piece."""
+        """Return the same in one piece."""
         if not self.on_device:
             return np.ascontiguousarray(values, dtype=self.dtype)
         found: Any = self.own(values)
         return DeviceArray(found.tensor.contiguous())
 
     def _empty(self, shape: tuple[int, ...], dtype: Any) -> Matrix:
-        """An array of any contents where the masks are."""
+        """Return an array of any contents where the masks are."""
         if self.on_device:
             return np.empty_like(self.masks, shape=shape, dtype=dtype)
         return self._scratch.empty(shape, dtype)
 
     def _transformed(self, x: Matrix, forth: bool, keep: bool = False) -> Matrix:
-        """Frames transformed, or by the conjugate transform, not divided by anything."""
+        """Return frames transformed, or by the conjugate transform, not divided by anything."""
         if self.on_device:
             return _by_torch(x, self._axes, forth)
         if forth:
@@ -157,17 +157,17 @@ class MaskedFFT(Probes):
         return np.tile(np.repeat(self._shifts, self.frame), self.positions)
 
     def made_of(self) -> tuple[Any, ...]:
-        """The masks, the image and the positions."""
+        """Return the masks, the image and the positions."""
         return self.shape, self.conjugated, self._shifts, self.masks, self.starts
 
     def held_as(self, form: Form) -> MaskedFFT | None:
-        """The same rows in single precision, or of unit norm."""
+        """Return the same rows in single precision, or of unit norm."""
         if form == "single":
             return self.in_single()
         return self.unit(form == "conjugated") if form in ("unit", "conjugated") else None
 
     def unit(self, conjugate: bool) -> MaskedFFT:
-        """The same rows of unit norm, conjugated where asked."""
+        """Return the same rows of unit norm, conjugated where asked."""
         if conjugate not in self._units:
             scaled = self.masks / self._each(self._mask_norms)
             sizes = Sizes(np.ones(self.count), self._peak)
@@ -176,14 +176,14 @@ class MaskedFFT(Probes):
         return self._units[conjugate]
 
     def in_single(self) -> MaskedFFT:
-        """The same rows in single precision."""
+        """Return the same rows in single precision."""
         narrow = np.complex64 if self.masks.dtype.kind == "c" else np.float32
         sizes = Sizes(self._mask_norms, self._peak)
         masks = self.masks.astype(narrow)
         return MaskedFFT(masks, self.shape, self.starts, self.conjugated, sizes)
 
     def on_host(self) -> MaskedFFT:
-        """The same rows for NumPy."""
+        """Return the same rows for NumPy."""
         sizes = Sizes(self._mask_norms, self._peak)
         masks = self.masks.tensor.cpu().numpy() if self.on_device else self.masks
         found = MaskedFFT(masks, self.shape, self.starts, self.conjugated, sizes)
@@ -211,14 +211,14 @@ class MaskedFFT(Probes):
                 yield Piece(slice(first, last), slice(mask, stop), slice(begin, end))
 
     def _windows(self, images: Matrix, positions: slice) -> Matrix:
-        """Those windows of images (k, *shape): (k, positions, 1, *window)."""
+        """Return those windows of images (k, *shape): (k, positions, 1, *window)."""
         if self.whole:
             return images[:, None, None]
         parts = [images[(slice(None), *self._at(start))] for start in self.starts[positions]]
         return np.stack(parts, axis=1)[:, :, None]
 
     def _masks(self, conjugate: bool) -> Matrix:
-        """The masks, conjugated or not."""
+        """Return the masks, conjugated or not."""
         if not conjugate or self.masks.dtype.kind != "c":
             return self.masks
         if self._conjugate_masks is None:
@@ -252,7 +252,7 @@ class MaskedFFT(Probes):
             out[...] = found.reshape(out.shape)
 
     def _frames(self, values: Matrix, piece: Piece) -> Matrix:
-        """Values of those rows, (k, rows), as (k, positions, masks, *window)."""
+        """Return values of those rows, (k, rows), as (k, positions, masks, *window)."""
         positions = piece.positions.stop - piece.positions.start
         masks = piece.masks.stop - piece.masks.start
         return values.reshape(len(values), positions, masks, *self.window)
@@ -265,7 +265,7 @@ class MaskedFFT(Probes):
     # --- products ----------------------------------------------------------------------------
 
     def times(self, X: Array) -> Array:
-        """``u_i* x`` for every row."""
+        """Return ``u_i* x`` for every row."""
         Y = self._own(X.T)
         P, images = self._empty((len(Y), self.m), self.dtype), self._shaped(Y)
         for piece in self._pieces(len(Y)):
@@ -273,7 +273,7 @@ class MaskedFFT(Probes):
         return P.T
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         C = self._own(Y.T)
         total = np.zeros_like(self.masks, shape=(len(C), *self.shape), dtype=self.dtype)
         for piece in self._pieces(len(C)):
@@ -283,7 +283,7 @@ class MaskedFFT(Probes):
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows, as many frames at a time as stay in cache for that many images."""
+        """Yield all rows, as many frames at a time as stay in cache for that many images."""
         if not width:
             yield slice(0, self.m), self
             return
@@ -292,7 +292,7 @@ class MaskedFFT(Probes):
             yield piece.rows, self if whole else self._some(piece)
 
     def _some(self, piece: Piece) -> MaskedFFT:
-        """The rows of some frames."""
+        """Return the rows of some frames."""
         sizes = Sizes(self._mask_norms[piece.masks], self._peak)
         masks, starts = self.masks[piece.masks], self.starts[piece.positions]
         found = MaskedFFT(masks, self.shape, starts, self.conjugated, sizes)
@@ -305,7 +305,7 @@ class MaskedFFT(Probes):
     # --- rows --------------------------------------------------------------------------------
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense, from the definition."""
+        """Return those rows, dense, from the definition."""
         frames, frequency = np.divmod(to_numpy(index).astype(np.int64), self.frame)
         positions, masks = np.divmod(frames, self.count)
         waves = self._waves(frequency) * self._masks(self.conjugated)[masks]
@@ -322,7 +322,7 @@ class MaskedFFT(Probes):
         return [values.conj() for values in roots] if self.conjugated else roots
 
     def _waves(self, index: npt.NDArray[np.int64]) -> Matrix:
-        """Roots of unity at those frequencies for all pixels, or the other way round.
+        """Return roots of unity at those frequencies for all pixels, or the other way round.
 
         Of shape (index, *window), each entry within some roundings.
         """
@@ -335,14 +335,14 @@ class MaskedFFT(Probes):
         return waves.astype(self.dtype, copy=False)
 
     def _columns(self) -> Iterator[slice]:
-        """Pixels of the image, some at a time."""
+        """Yield pixels of the image, some at a time."""
         size = max(1, BLOCK_ELEMENTS // max(self.m, self.n))
         for begin in range(0, self.n, size):
             look()
             yield slice(begin, min(begin + size, self.n))
 
     def _entries(self, part: slice) -> Matrix:
-        """``u_i* e_j`` for those pixels j of the image: (m, part)."""
+        """Return ``u_i* e_j`` for those pixels j of the image: (m, part)."""
         pixels = np.arange(part.start, part.stop)
         places = np.stack(np.unravel_index(pixels, self.shape), axis=1)
         inside: Matrix = places[None] - self.starts[:, None]
@@ -371,7 +371,7 @@ class MaskedFFT(Probes):
         return sums[0]
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``: columns are ``sum_i u_i y_i (u_i* e_j)``."""
+        """Return ``sum_i y_i u_i u_i*``: columns are ``sum_i u_i y_i (u_i* e_j)``."""
         weights = self._placed(y)[:, None]
         parts = [self.combine(weights * self._entries(part)) for part in self._columns()]
         return np.concatenate(parts, axis=1)
@@ -402,7 +402,7 @@ def _sizes(masks: Matrix) -> Sizes:
 
 
 def _by_torch(x: Any, axes: tuple[int, ...], forth: bool) -> Any:
-    """The transforms of arrays on a device."""
+    """Return the transforms of arrays on a device."""
     import torch
 
     transform, norm = (torch.fft.fftn, "backward") if forth else (torch.fft.ifftn, "forward")
@@ -410,7 +410,7 @@ def _by_torch(x: Any, axes: tuple[int, ...], forth: bool) -> Any:
 
 
 def _roots_of_unity(size: int) -> Matrix:
-    """``exp(-2 pi i k / size)`` for k = 0..size - 1, quarter turns exactly."""
+    """Return ``exp(-2 pi i k / size)`` for k = 0..size - 1, quarter turns exactly."""
     turn, rest = np.divmod(4 * np.arange(size), size)
     angle = (0.5 * np.pi / size) * rest
     found = complex_of(np.cos(angle), -np.sin(angle))
@@ -428,7 +428,7 @@ SHORT = 50
 
 
 def transform_error(shape: Sequence[int]) -> float:
-    """Bound, in units of roundoff, on the relative error of a transform in the 2-norm.
+    """Return the bound, in units of roundoff, on the relative error of a transform in the 2-norm.
 
     Parameters
     ----------
@@ -458,7 +458,7 @@ def _axis_error(size: int) -> float:
 
 
 def _chirp_error(size: int) -> float:
-    """The same of a convolution: ``conj(c) ifft(fft(conj(c) x) B)``, ``B = fft(c)``.
+    """Return the same of a convolution: ``conj(c) ifft(fft(conj(c) x) B)``, ``B = fft(c)``.
 
     With e the relative error of a transform of length L, the first errs by ``e sqrt(L) ||x||``,
     which B multiplies by ``max |B|`` at most; B itself is off by ``e sqrt(L) ||c||``; and the last

@@ -35,7 +35,7 @@ class Rates:
     measured: bool = False
 
     def seconds(self, flops: float, traffic: float) -> float:
-        """Time for so much arithmetic and memory traffic, one after the other."""
+        """Return the time for so much arithmetic and memory traffic, one after the other."""
         return flops / self.flops + traffic / self.bytes
 
 
@@ -51,7 +51,7 @@ _known: dict[str | None, Rates] = {}  # by the setting that leads to the file
 
 
 def known_rates() -> Rates:
-    """The cached rates, or typical ones; never measures, so a solve may call it.
+    """Return the cached rates, or typical ones; never measures, so a solve may call it.
 
     The file is looked up once in a process: that costs more than the rest of a plan.
     """
@@ -62,7 +62,7 @@ def known_rates() -> Rates:
 
 
 def _read_rates(path: Path) -> Rates:
-    """The rates in a file; typical ones where there is none, or none that makes sense."""
+    """Return the rates in a file; typical ones where there is none, or none that makes sense."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         rates = Rates(float(found["flops"]), float(found["bytes"]), True)
@@ -91,7 +91,7 @@ def measure_rates() -> Rates:
 
 
 def _fastest(call: object) -> float:
-    """Shortest of some runs."""
+    """Return the shortest of some runs."""
     assert callable(call)
     best = float("inf")
     for _ in range(RUNS):

@@ -184,7 +184,7 @@ class Watch:
             raise Stop
 
     def _is_over(self, ahead: float) -> bool:
-        """Whether a limit is reached, or will be in `ahead` seconds."""
+        """Return whether a limit is reached, or will be in `ahead` seconds."""
         pressed, entered = self.interrupts.pressed, self.entered
         if pressed and entered is None:
             return True
@@ -288,7 +288,7 @@ def part(name: str) -> AbstractContextManager[None]:
 
 
 def watched() -> Watch | None:
-    """The watch that `look` sees."""
+    """Return the watch that `look` sees."""
     return _watch.get()
 
 
