@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -106,6 +106,8 @@ class Batch:
     psd : bool
     trace : float, (float, float) or None
     gap : float
+    side : int
+        1 where the features fix the trace next to the lower one of its ends, -1 at the upper one.
     """
 
     U: npt.NDArray[Any]
@@ -115,6 +117,7 @@ class Batch:
     psd: bool
     trace: Any
     gap: float
+    side: int = 0
 
     @property
     def given(self) -> npt.NDArray[Any]:
@@ -155,13 +158,37 @@ class Batch:
         other.B = np.zeros((1, self.readings.m))
         return other
 
-    def work(self, chunk: Chunk, answers: Answers, within: bool = True) -> None:
+    @property
+    def end(self) -> Any:
+        """The end of the trace that the features fix it next to."""
+        return self.features.trace if self.side == 0 else self.trace[0 if self.side > 0 else 1]
+
+    @cached_property
+    def at_ends(self) -> tuple[Batch, ...]:
+        """The same with the trace next to each of its ends, by more than rounding inside."""
+        if not isinstance(self.trace, tuple) or self.side:
+            return ()
+        return tuple(
+            replace(self, features=self.features.with_trace(end + side * (UP - 1.0) * abs(end)),
+                    side=side)
+            for end, side in zip(self.trace, (1, -1), strict=True) if np.isfinite(end)
+        )  # fmt: skip
+
+    def work(self, chunk: Chunk, answers: Answers, within: bool = True, places: Any = None) -> None:
         """Answer the problems of a chunk as far as the compiled loops can.
 
-        Without `within` those whose intervals bind keep the answer without the intervals.
+        Without `within` those whose intervals bind keep the answer without the intervals. `places`
+        are the numbers of the problems, where they are not in turn.
         """
+        places = chunk.first + np.arange(len(chunk.b)) if places is None else places
         for index, normal in self.groups(chunk):
-            self._answer(chunk.taken(index), normal, answers, chunk.first + index, within)
+            self._answer(chunk.taken(index), normal, answers, places[index], within)
+        for other in self.at_ends:  # a trace beyond an end: the best one is at that end
+            total = answers.packed[places, : self.features.n].sum(axis=1)
+            beyond = (other.side * (total - other.features.trace) < 0.0) & chunk.plain
+            index = np.flatnonzero(beyond & (answers.lower_bound[places] <= 1.0))
+            if index.size:
+                other.work(chunk.taken(index), answers, within, places[index])
 
     def groups(self, chunk: Chunk) -> Iterator[tuple[npt.NDArray[np.intp], Normal]]:
         """Yield problems of a chunk that the compiled loops can take, and their normal matrices."""
@@ -217,7 +244,7 @@ class Batch:
                 moved = np.flatnonzero(steps)
                 y[moved] = self._with_best_covariates(normal, b, y, moved)
         found = self.claims(chunk, normal, b, y, P, floor)
-        self._write(answers, index, y, found, steps > 0)
+        self._write(answers, index, y, found, (steps > 0) | (self.side != 0))
         if within and chunk.ends is not None:
             left = ~(found["met"] & found["closed"]) & (found["lower_bound"] <= 1.0)
             left &= normal.sigma > 0.0
@@ -397,6 +424,8 @@ class Batch:
         nu = np.zeros(k)
         if features.trace is not None:
             nu = -Q[:, :n].mean(axis=1)
+            if self.side:  # a trace further inside costs more
+                nu = self.side * np.maximum(self.side * nu, 0.0)
             Q[:, :n] += nu[:, None]
         far = np.sqrt(np.einsum("kj,kj->k", Q, Q) + (g[:, :p] ** 2).sum(axis=1))
         multiplier = P[:, :n].sum(axis=1)
@@ -406,7 +435,7 @@ class Batch:
         size = np.sqrt(np.einsum("kj,kj->k", x, x))
         loss += np.abs(np.einsum("kj,kj->k", P, x)) + gamma(len(x.T) + 16) * multiplier * size
         if features.trace is not None:
-            off = np.abs(x[:, :n].sum(axis=1) - features.trace) + gamma(2 * n) * root * size
+            off = np.abs(x[:, :n].sum(axis=1) - self.end) + gamma(2 * n) * root * size
             loss += np.abs(nu) * off
         with np.errstate(divide="ignore", invalid="ignore"):
             curved = np.where(normal.sigma > 0.0, far**2 / (4.0 * normal.sigma), np.inf)
@@ -470,8 +499,9 @@ class Batch:
             above = support[:, 0] + share * (np.sqrt(rooms) + np.sqrt(weighed)) * UP
             cost = support[:, 2] + share * np.sqrt(rooms) * UP
             if self.features.trace is not None:
-                above += (z[:, -1] - 0.5 * nu) * self.features.trace
-                error += 8.0 * UNIT * abs(self.features.trace) * (np.abs(nu) + abs(z[:, -1]))
+                push = z[:, -1] - 0.5 * nu
+                above += np.where(self.side * push > 0.0, np.inf, push * self.end)
+                error += 8.0 * UNIT * abs(self.end) * (np.abs(nu) + abs(z[:, -1]))
             above += error
             bound = 1.0 - above / (cost * (1.0 + gamma(self.readings.m + 16))) * (1.0 - 1e-12)
         return np.where((above < 0.0) & np.isfinite(bound), bound, 0.0)
