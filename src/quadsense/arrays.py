@@ -129,6 +129,8 @@ def as_numbers(name: str, values: Any, kind: str = "numbers") -> npt.NDArray[Any
     kind : str
         What it must hold, for the message.
     """
+    if type(values) is np.ndarray and values.dtype.kind in "buifc":
+        return values
     if isinstance(values, np.ma.MaskedArray):
         fill = f" ({name}.filled(numpy.nan) goes with missing='drop')" if name == "b" else ""
         raise ValueError(f"{name} is a masked array: drop or fill the masked values first{fill}")

@@ -176,6 +176,11 @@ class Intervals:
             self.above == -self.below if self.allowance is None else self.allowance > 0.0
         )
 
+    @cached_property
+    def extremes(self) -> tuple[float, float]:
+        """The least unit, and the largest sum of the size of a reading and a unit."""
+        return float(self.unit.min()), float((np.abs(self.reading) + self.unit).max())
+
     @property
     def has_equalities(self) -> bool:
         """Whether there are such rows."""

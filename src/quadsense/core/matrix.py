@@ -49,9 +49,9 @@ class SensedMatrix(LinearOperator):
 
     def __init__(self, form: Form) -> None:
         self.form = form
-        kind = np.complex128 if _is_complex(form.dtype) else np.float64
+        kind, n = np.complex128 if _is_complex(form.dtype) else np.float64, form.n
         # As LinearOperator's own does, which takes longer than all else here.
-        self.dtype, self.shape = np.dtype(kind), (form.n, form.n)
+        self.dtype, self.shape = np.dtype(kind), (n, n)
 
     @classmethod
     def from_dense(cls, A: Array) -> SensedMatrix:

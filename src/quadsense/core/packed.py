@@ -29,7 +29,8 @@ KEPT_ORDERS = 16
 """Orders of matrices of which indices are kept."""
 
 FEW_ENTRIES = 2**14
-"""Features that are written by one product, and not by one for each column."""
+"""Features that are written by one product, and not by one for each column; entries of a matrix
+that is packed and unpacked by one look-up."""
 
 SQRT2 = float(np.sqrt(2.0))  # off the diagonal, so that the norms agree
 
@@ -51,9 +52,23 @@ def strictly_below(n: int) -> npt.NDArray[np.bool_]:
     return np.tri(n, k=-1, dtype=bool)
 
 
+@lru_cache(maxsize=16)
+def _places(n: int) -> tuple[npt.NDArray[np.intp], Vector, npt.NDArray[np.intp]]:
+    """Of small real matrices: where each packed entry is, its scale, and where each entry goes."""
+    across, down = upper(n)
+    diagonal = np.arange(n)
+    rows, columns = np.append(diagonal, across), np.append(diagonal, down)
+    places = np.empty((n, n), np.intp)
+    places[rows, columns] = places[columns, rows] = np.arange(rows.size)
+    return n * rows + columns, np.where(rows == columns, 1.0, SQRT2), places
+
+
 @or_there(algebra.pack)
 def pack(A: Array) -> Vector:
     """Stack a symmetric or Hermitian matrix into a real vector."""
+    if A.size <= FEW_ENTRIES and A.dtype.char == "d":
+        where, scales, _ = _places(len(A))
+        return np.asarray(A.ravel()[where] * scales)
     above = A[upper(len(A))]
     parts = [A.diagonal().real, SQRT2 * above.real]
     if A.dtype.kind == "c":
@@ -64,6 +79,10 @@ def pack(A: Array) -> Vector:
 @or_there(algebra.unpack)
 def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     """The matrix whose `pack` is x, in the given dtype."""
+    if n * n <= FEW_ENTRIES and x.size < n * n:
+        _, scales, places = _places(n)
+        found: Array = (x / scales)[places].astype(dtype, copy=False)
+        return found
     A = np.zeros((n, n), dtype=dtype)
     above = upper(n)
     count = above[0].size
@@ -107,7 +126,7 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None
         np.multiply(re, re, out=out[:n])
         if out.size <= FEW_ENTRIES:
             across, down = upper(n)
-            np.multiply(re[down], root[across], out=out[n:])
+            np.multiply(re.take(down, 0), root.take(across, 0), out=out[n:])
             return out.T
         for j in range(n - 1):
             if large:

@@ -80,7 +80,8 @@ class Stored(Probes):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             self.norms = self.held_norms = self._row_norms()
             found = to_numpy(self.norms)
-            least, most = found.min(initial=np.inf), found.max(initial=0.0)
+            least, most = float(found.min(initial=np.inf)), float(found.max(initial=0.0))
+            self.extreme_norms = least, most
             self.has_zero_rows = not least > 0.0
             if not (least > SMALLEST_NORM and most < LARGEST_NORM):
                 self._bring_into_range(found)
@@ -152,6 +153,11 @@ class Dense(Stored):
             self.dtype = np.dtype(dtype)
         elif self._numpy:
             self.dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
+
+    @property
+    def is_widest(self) -> bool:
+        """Whether the rows are NumPy's and in double precision."""
+        return self._numpy and self.U.dtype.char in "dD"
 
     def _has_complex_entries(self) -> bool:
         if self._numpy:

@@ -119,6 +119,8 @@ def check_beside(U: Any, rows: Sensing, **named: Any) -> None:
     own: Any = None
     labels = None if named.get("mix") is not None else _labels(U)
     for name, given in named.items():
+        if given is None:
+            continue
         for values in given if isinstance(given, tuple) else (given,):
             if labels is not None:
                 _check_labels(name, labels, _labels(values))

@@ -358,10 +358,13 @@ def weighed_rows(problem: Problem) -> tuple[Sensing, Vector]:
 
 def own(problem: Problem, values: Any) -> Array:
     """What a method found, in the namespace and on the device of the data."""
+    numpy = isinstance(problem.b, np.ndarray)
+    if numpy and type(values) is np.ndarray:
+        return values
     tensor = tensor_of(values)
     if tensor is not None:
         return tensor
-    if not is_numpy(values) or isinstance(problem.b, np.ndarray):
+    if numpy or not is_numpy(values):
         return values
     return placed(values, problem.b)
 

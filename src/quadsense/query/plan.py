@@ -150,32 +150,38 @@ def shape_of(
     kind: Any = rows.kind
     ratio = 1.0
     if target:
-        b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
-        ratio = (float(b.max()) - float(b.min())) / float(delta.min())
-    plain = type(kind) is Dense and data.plain is data  # NumPy's rows, most often
-    return Shape(
+        b = to_numpy(scaled.b)
+        ratio = (float(b.max()) - float(b.min())) / scaled.least
+    most = rows.n if rows.rank_one else rows.unknowns  # more are not orthonormal
+    shape = Shape(
         m=data.m,
         n=data.n,
         complex=rows.is_complex,
-        sparse=not plain and rows.is_sparse,
-        orthonormal=data.orthonormal,
-        copied=(rows.at_work(tf32) if tf32 else rows).single_is_copied,
-        converted=_is_converted(rows, given),
-        started=_is_dense(start, rank is not None),
-        density=1.0 if plain or not is_sparse(kind) else kind.gram_density_bound(),
+        orthonormal=(data.m <= most or rows.has_zero_rows) and data.orthonormal,
+        started=start is not None and _is_dense(start, rank is not None),
         psd=psd,
         rank=rank,
         target=target,
         one_sided=data.sides is not None,
+        constrained=data.has_hard,
+        ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
+    )
+    plain = type(rows) is Sensing and type(kind) is Dense and kind.is_widest
+    if plain and kind.U is kind.given and (given is None or given is kind.U):
+        return shape  # NumPy's rows in double precision, most often: the rest is as usual
+    return changed(
+        shape,
+        sparse=rows.is_sparse,
+        copied=(rows.at_work(tf32) if tf32 else rows).single_is_copied,
+        converted=_is_converted(rows, given),
+        density=kind.gram_density_bound() if is_sparse(kind) else 1.0,
         raw=0 if rows.rank_one else rows.raw.m,
         summed=not rows.rank_one and data.mix is not None,
-        constrained=data.has_hard,
         in_parts=rows.in_turn is not None and rows.rank_one,
-        strip=0 if plain else _strip_bytes(rows.raw.kind),
+        strip=_strip_bytes(rows.raw.kind),
         at_hand=rows.raw.kind.at_hand,
         diagonal=_is_diagonal(data),
         on_gpu=on_gpu(scaled.b),
-        ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 
 
@@ -217,7 +223,7 @@ def _shared(given: Any, rows: Any) -> bool:
 
 def _is_dense(start: Any, low_rank: bool) -> bool:
     """Return whether a start is kept as an n-by-n matrix; with a rank a factor stays a factor."""
-    if start is None or isinstance(start, str):
+    if isinstance(start, str):
         return False
     matrix = getattr(start, "matrix", start)
     kept = (MeasuredForm, FramedForm, FactorForm) if low_rank else (MeasuredForm, FramedForm)
@@ -226,12 +232,16 @@ def _is_dense(start: Any, low_rank: bool) -> bool:
 
 def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
     """Choose for a shape; `method` other than "auto" is the user's word."""
-    return _made(shape, method, rates or known_rates(), METHODS.names())
+    return _made(tuple(vars(shape).values()), method, rates or known_rates(), METHODS.names())
 
 
 @lru_cache(maxsize=16)  # many solves of one shape plan once
-def _made(shape: Shape, method: str, rates: Rates, known: tuple[str, ...]) -> Plan:
-    """Choose among these methods; the rates change the predicted seconds, and nothing else."""
+def _made(values: tuple[Any, ...], method: str, rates: Rates, known: tuple[str, ...]) -> Plan:
+    """Choose among these methods for the shape of these values.
+
+    The rates change the predicted seconds, and nothing else.
+    """
+    shape = Shape(*values)
     reasons: list[str] = []
     names = _chosen(shape, known, reasons) if method == "auto" else (method,)
     kinds = [METHODS.traits(name) for name in names]

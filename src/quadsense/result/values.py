@@ -60,11 +60,11 @@ class Comparison:
         self, data: Measurements, found: Enclosure, set_aside: Any = (), size: float = 0.0
     ) -> None:
         self.data, self.set_aside = data, set_aside
-        self._judging = data.unit_ends.allowing(size)
+        self._judging, rows = data.unit_ends.allowing(size), data.unit_rows
         self._z, self._spread = to_numpy(found.z), to_numpy(found.error)
-        self._norms = to_numpy(data.unit_rows.norms)
+        self._norms = to_numpy(rows.norms)
         # u = 0 reads 0 whatever A is
-        self._dead = self._norms == 0 if data.unit_rows.has_zero_rows else None
+        self._dead = self._norms == 0 if rows.has_zero_rows else None
         assert data.ends is not None
         self._ends = data.ends
 

@@ -162,9 +162,10 @@ class one_blas_thread:
             _holders.discard(id(self))
             if _holders:
                 return
-            for library, given in zip(_libraries(), _given, strict=False):
-                if given != 1:
-                    _set_threads(library, given)
+            if any(given != 1 for given in _given):
+                for library, given in zip(_libraries(), _given, strict=False):
+                    if given != 1:
+                        _set_threads(library, given)
             _given.clear()
 
 

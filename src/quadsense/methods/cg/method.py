@@ -31,7 +31,7 @@ from quadsense.methods.cg.system import (
     starting_ratio,
 )
 from quadsense.methods.cg.traits import ConjugateGradientTraits
-from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
+from quadsense.proofs.rounding import Enclosure, dense_error, frobenius, reading_error
 from quadsense.vocabulary import Claim, because
 
 
@@ -132,8 +132,10 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             return None
         # Of the unit rows, from those weighed by their tolerances.
         z = own(problem, state.z / program.squares)
-        size = float(np.linalg.norm(state.A))
-        return Enclosure(z, dense_error(problem.rows, size) + reading_error(problem.b))
+        size = frobenius(state.A) if type(state.A) is np.ndarray else np.linalg.norm(state.A)
+        inner = 0 if program.system.features is None else program.system.unknowns
+        error = dense_error(problem.rows, float(size), inner)
+        return Enclosure(z, error + reading_error(problem.b))
 
     def correct(
         self, program: CGProgram, state: residuals.CGState, z: Array, goal: float

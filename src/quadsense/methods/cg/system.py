@@ -18,13 +18,16 @@ from scipy.linalg import blas, lapack
 
 from quadsense.arrays import Array, require_memory
 from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
+from quadsense.core.packed import FEW_ENTRIES, pack, summed_products
 from quadsense.core.products import Float, Inexact, gram_product
 from quadsense.core.records import cached_property, record
 from quadsense.device import waits
+from quadsense.measurements.dense import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem, own, product_flops
 from quadsense.methods.cg.traits import ENTRY
 from quadsense.methods.traits import HALF_RATE
+from quadsense.proofs.rounding import frobenius
 from quadsense.system.memory import MAX_FORMED_BYTES
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
@@ -95,7 +98,8 @@ def factor(upper: Float) -> CGFactor:
         factors = scale.astype(upper.dtype, copy=False)
         upper *= factors
         upper *= factors[:, None]
-    added, shift = 0.0, FIRST_SHIFT * float(np.finfo(upper.dtype).eps) * math.sqrt(len(upper))
+    unit = EPS_SINGLE if upper.dtype == np.float32 else UNIT_ROUNDING
+    added, shift = 0.0, FIRST_SHIFT * unit * math.sqrt(len(upper))
     while True:
         add_to_diagonal(upper, shift - added)
         added = shift
@@ -325,13 +329,24 @@ class CGSystem:
     def nothing(self) -> Vector:
         """0 as the iterate is kept."""
         size = self.unknowns if self.in_matrix_coordinates else self.F.m
+        if type(self.b) is np.ndarray:  # in a tenth of the time
+            return np.zeros(size)
         return np.zeros_like(self.b, shape=(size,))
+
+    @cached_property
+    def features(self) -> Vector | None:
+        """F as an explicit matrix, of few rows of a NumPy array; otherwise None."""
+        F = self.F
+        small = self.in_matrix_coordinates and F.m * self.unknowns <= FEW_ENTRIES
+        return F.features() if small and type(F.kind) is Dense and F.xp is np else None
 
     @cached_property
     def factor(self) -> CGFactor:
         """The preconditioner."""
         require_memory("method cg: the factored normal equations", 8 * self._factor_size**2)
         if self.in_matrix_coordinates:
+            if self.features is not None and self.unknowns <= MAX_DOUBLE_ORDER:
+                return factor(summed_products((self.features,), self.unknowns, np.float64))
             return factor_normal(self.F)
         return factor(self.operator.triangle(single=True))
 
@@ -360,9 +375,14 @@ class CGSystem:
 
         The error of evaluating ``u* A u - b`` is bounded through ``|u|^T |A| |u| <= ||A||_F``.
         """
-        z = self.F.forward(A) - self.b
-        size = self.F.amplification * np.linalg.norm(A)
-        bound = 4 * (self.F.n + 8) * UNIT_ROUNDING * size + 2 * UNIT_ROUNDING * np.abs(self.b)
+        Psi, terms = self.features, self.F.n
+        if Psi is None:
+            z = self.F.forward(A) - self.b
+        else:
+            z, terms = Psi @ pack(A) - self.b, self.unknowns
+        norm = frobenius(A) if type(A) is np.ndarray else np.linalg.norm(A)
+        size = self.F.amplification * norm
+        bound = 4 * (terms + 8) * UNIT_ROUNDING * size + 2 * UNIT_ROUNDING * np.abs(self.b)
         return z, A, self.worst_ratio(z, bound)
 
     def from_coefficients(self, y: Vector, double: bool) -> Inexact:
@@ -374,7 +394,7 @@ class CGSystem:
     def from_start(self, A: Inexact) -> Inexact:
         """A with A_1 added, in its place."""
         if isinstance(self.A1, float):
-            A[np.diag_indices(self.F.n)] += self.A1
+            add_to_diagonal(A, self.A1)
         else:
             A += self.A1
         return A
