@@ -22,7 +22,7 @@ from quadsense.core.packed import FEW_ENTRIES, pack, summed_products
 from quadsense.core.products import Float, Inexact, gram_product
 from quadsense.core.records import cached_property, record
 from quadsense.device import waits
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem, own, product_flops
 from quadsense.methods.cg.traits import ENTRY
