@@ -54,6 +54,8 @@ PRODUCT_UNDERFLOW = 1e-290
 
 def exact_sum(values: Vector) -> float:
     """Return the sum, rounded once: `math.fsum` of lists."""
+    if values.size <= FEW:
+        return math.fsum(values.tolist())
     return math.fsum(
         chain.from_iterable(
             values[first : first + FEW].tolist() for first in range(0, values.size, FEW)

@@ -34,6 +34,7 @@ from quadsense.query.request import check_ability, check_options, given_options,
 from quadsense.system.machine import Rates, known_rates
 from quadsense.system.memory import (
     BLOCK_ELEMENTS,
+    FLOAT64_BYTES,
     in_bytes,
     is_limited,
     limited_memory,
@@ -62,6 +63,9 @@ PASS_SECONDS = 1.2e-4
 
 PROMISE = 5.0
 """Factor within which a predicted time is to hold; where it cannot, none is given."""
+
+VECTORS = 12
+"""Numbers per row that are held next to the method's."""
 
 TEMPORARIES = 2
 """A block of rows and a product with it, which are held at once."""
@@ -307,7 +311,7 @@ def _surroundings(shape: Shape) -> int:
     block = shape.item * TEMPORARIES * min(BLOCK_ELEMENTS, shape.m * shape.n)
     started = 3 * shape.matrix_bytes if shape.started else 0
     block += 2 * shape.strip  # one used, one read
-    return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 12 * shape.m
+    return block + started + _taken(shape) + VECTORS * FLOAT64_BYTES * shape.m
 
 
 def _seconds(work: Work, rates: Rates) -> float | None:

@@ -40,7 +40,7 @@ from quadsense.result.values import (
 from quadsense.run.recorder import to_history
 from quadsense.stages.determined import seen
 from quadsense.stages.runs import Answer, Request
-from quadsense.system.memory import memory_limit
+from quadsense.system.memory import FLOAT64_BYTES, memory_limit
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import FLOPS, Stop
 from quadsense.vocabulary import Reason, Status, because, to_reason
@@ -58,7 +58,7 @@ RANK_FLOPS = FLOPS
 """Predicted work up to which it is found out whether the readings determine A, unless the solve was
 predicted to take longer: about a second of one core."""
 
-RANK_BYTES = 16.0
+RANK_BYTES = 2.0 * FLOAT64_BYTES
 """Bytes that it takes per pair of rows, or of unknowns where these are fewer: two matrices."""
 
 MIN_RANK_SECONDS, RANK_SHARE = 0.25, 0.1

@@ -27,7 +27,7 @@ from quadsense.query.plan import Decision, Plan
 from quadsense.query.request import Start, error_units, options_of, start_value
 from quadsense.result.values import Comparison, allowed_size
 from quadsense.run.loop import Limits, Outcome, reference, run
-from quadsense.system.watch import FLOPS, Stop, Watch
+from quadsense.system.watch import FLOPS, Stop, Watch, real_flops
 from quadsense.vocabulary import Status
 
 NO_ROWS = np.empty(0, dtype=np.int64)
@@ -253,7 +253,7 @@ def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> tupl
     better than none. What takes longer than the simplest bound gives way to it at the limit.
     """
     rows, cones = problem.rows, METHODS.traits(name).cones
-    entries = (4.0 if rows.is_complex else 1.0) * rows.m * float(rows.n)
+    entries = real_flops(rows.is_complex) * rows.m * float(rows.n)
     products = 0.0
     if not rows.prefers_gram and "rank" not in cones:
         products = 4.0

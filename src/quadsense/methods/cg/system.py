@@ -28,7 +28,8 @@ from quadsense.methods.base import Problem, own, product_flops
 from quadsense.methods.cg.traits import ENTRY
 from quadsense.methods.traits import HALF_RATE
 from quadsense.proofs.rounding import frobenius
-from quadsense.system.memory import MAX_FORMED_BYTES
+from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
+from quadsense.system.watch import real_flops
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
 # eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
@@ -191,14 +192,14 @@ class NormalOperator:
     @cached_property
     def K(self) -> Vector:
         """Upper triangle of the Gram matrix."""
-        require_memory("method cg: the Gram matrix", (4 if self.single else 8) * self.F.m**2)
+        require_memory("method cg: the Gram matrix", _bytes(self.single) * self.F.m**2)
         return self.F.gram_triangle(single=self.single)
 
     def triangle(self, single: bool) -> Vector:
         """Return the upper triangle of K, in Fortran order, for the caller to overwrite."""
         if self.formed:
             return self.K.astype(np.float32 if single else np.float64, order="F")
-        require_memory("method cg: the Gram matrix", (4 if single else 8) * self.F.m**2)
+        require_memory("method cg: the Gram matrix", _bytes(single) * self.F.m**2)
         return self.F.gram_triangle(single=single)
 
     def times(self, y: Vector, double: bool) -> tuple[Vector, Inexact | None]:
@@ -343,7 +344,7 @@ class CGSystem:
     @cached_property
     def factor(self) -> CGFactor:
         """The preconditioner."""
-        require_memory("method cg: the factored normal equations", 8 * self._factor_size**2)
+        require_memory("method cg: the factored normal equations", self.factor_bytes)
         if self.in_matrix_coordinates:
             if self.features is not None and self.unknowns <= MAX_DOUBLE_ORDER:
                 return factor(summed_products((self.features,), self.unknowns, np.float64))
@@ -410,13 +411,18 @@ class CGSystem:
         """Float64 flops of the preconditioner and a few steps with it."""
         m, n = map(float, self.F.shape)
         size = self._factor_size
-        build = m * size if self.in_matrix_coordinates else _weight(self.F) * m * n
+        build = m * size if self.in_matrix_coordinates else real_flops(self.F.is_complex) * m * n
         return 0.5 * size * (size * size / 3.0 + build) + 4.0 * self._product_cost
+
+    @property
+    def factor_bytes(self) -> int:
+        """Bytes of the preconditioner in double precision."""
+        return FLOAT64_BYTES * self._factor_size**2
 
     @property
     def factor_fits(self) -> bool:
         """Whether the preconditioner keeps to `memory`, in double precision if need be."""
-        return 8 * self._factor_size**2 <= self.memory
+        return self.factor_bytes <= self.memory
 
     @cached_property
     def _product_cost(self) -> float:
@@ -461,7 +467,7 @@ def prepare(
     contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
     steps = 1.0 - math.log(max(ratio, 1.0)) / math.log(contraction)
     share = _share(F) if ratio <= SINGLE_GAIN or F.coarse else 1.0
-    cheaper = 8 * m * m <= memory and pays_to_form(F, steps, ENTRY, share)
+    cheaper = FLOAT64_BYTES * m * m <= memory and pays_to_form(F, steps, ENTRY, share)
     # With n > m no n-by-n matrix is formed, whatever the cost.
     operator = NormalOperator(F, n > m or cheaper)
     return CGSystem(F, b, delta, A1, z1, operator, memory, start_ratio=ratio)
@@ -473,9 +479,9 @@ def starting_ratio(F: Sensing, b: Vector, delta: Vector, z1: Vector) -> float:
     return float(((np.abs(z1) + (F.n + 4) * UNIT_ROUNDING * size) / delta).max(initial=0.0))
 
 
-def _weight(F: Sensing) -> float:
-    """Real multiplications in a multiplication of two entries of a row."""
-    return 4.0 if F.is_complex else 1.0
+def _bytes(single: bool) -> int:
+    """Bytes of a number."""
+    return FLOAT64_BYTES // 2 if single else FLOAT64_BYTES
 
 
 def _share(F: Sensing) -> float:
