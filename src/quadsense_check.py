@@ -383,7 +383,7 @@ def conjugates(case: Case, y: list[Fraction]) -> Fraction:
             t = t - s
         if t:
             end = hi if t > 0 else lo
-            need(end is not None, f"y leans on an end of row {i} that there is not", Unproved)
+            need(end is not None, f"y uses an end of row {i} that there is not", Unproved)
             terms.append(t * end)
     return sum(terms, ZERO)
 
