@@ -25,7 +25,7 @@ from operator import mul, or_
 from typing import Any
 
 VERSION = "1.0"
-MAX_FILE, MAX_ENTRIES, MAX_BITS, MAX_SUM = 2**28, 10**7, 2**13, 2**33
+MAX_FILE, MAX_ENTRIES, MAX_BITS, MAX_SUM = 2**28, 10**7, 2**13, 2**31
 """Bytes of a file, entries of an array, bits of a number and of a matrix: they bound memory."""
 FACTOR_BITS, FEATURE_BITS, KEPT_BITS, MAX_ELIMINATED = 54, 24, 256, 80
 """Bits of a proposed factor, of features, of quotients; order up to which is eliminated."""
@@ -383,7 +383,7 @@ def conjugates(case: Case, y: list[Fraction]) -> Fraction:
             t = t - s
         if t:
             end = hi if t > 0 else lo
-            need(end is not None, f"y leans on an end of row {i} that there is not", Unproved)
+            need(end is not None, f"y uses an end of row {i} that there is not", Unproved)
             terms.append(t * end)
     return sum(terms, ZERO)
 

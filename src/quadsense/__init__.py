@@ -28,7 +28,7 @@ from quadsense.vocabulary import History, Status
 
 if TYPE_CHECKING:
     from quadsense import datasets, diffusion, probes, tomography
-    from quadsense.compare import to_cvxpy
+    from quadsense.compare import certify, to_cvxpy
     from quadsense.core import theory
     from quadsense.core.noise import (
         bounds_from_averages,
@@ -64,6 +64,7 @@ __all__ = [
     "bounds_from_averages",
     "bounds_from_counts",
     "bounds_from_ranges",
+    "certify",
     "check_probes",
     "datasets",
     "delta_from_sigma",
@@ -91,6 +92,7 @@ _LATER = {
     "bounds_from_ranges": ("quadsense.core.noise", "bounds_from_ranges"),
     "Interval": ("quadsense.ranges.ranges", "Interval"),
     "NothingFits": ("quadsense.ranges.ranges", "NothingFits"),
+    "certify": ("quadsense.compare", "certify"),
     "check_probes": ("quadsense.probes.check", "check_probes"),
     "ManyResults": ("quadsense.many.results", "ManyResults"),
     "datasets": ("quadsense.datasets", None),

@@ -12,6 +12,7 @@ import base64
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ import scipy.sparse as sp
 
 import quadsense_check as checker
 from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.intervals import EPS
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.files.formats import write_text
@@ -38,8 +40,11 @@ Fields = dict[str, Any]
 SHORT = 2**10
 """Numbers up to which an array is written as a list."""
 
-MARGINS = (2.0**-46, 2.0**-40, 2.0**-32, 2.0**-24)
+MARGINS = (2.0**-46, math.sqrt(EPS))
 """Parts of its diagonal by which a matrix is lifted until it is shown to be definite."""
+
+MOST_SPARE = math.sqrt(EPS)
+"""How far an entry of y that is 0 may be moved, in units of the largest."""
 
 REFINEMENTS = 2
 """Rounds in which what must vanish is moved towards 0; each has about 15 digits more."""
@@ -53,11 +58,8 @@ MOST_SEEN = 2**8
 ROOM = 2.0**20
 """Norm up to which a claim is made, in units of that of A, where none is proved."""
 
-MOST_NORM = 2.0**1000
-"""Largest norm up to which a claim is made."""
-
-OBJECTIVES = {"least_squares": "squares", "nearest": "within", "min_trace": "within"}
-"""Preferences whose bounds can be written, and what a row costs."""
+OBJECTIVES = ("least_squares", "nearest", "min_trace", "minimax")
+"""Preferences whose bounds can be written."""
 
 
 class CannotCertify(ValueError):
@@ -88,16 +90,15 @@ def _form(matrix: Any, signs: Any, dtype: Any) -> Fields:
 
 def _fields(data: Measurements, psd: bool) -> Fields:
     """Return the probes and intervals of measurements, constraints included."""
-    plain, ends = data.plain, data.ends
-    assert ends is not None
-    rows, dtype = to_numpy(plain.rows()), np.complex128 if data.unit_rows.is_complex else np.float64
-    rows = rows.astype(dtype)
+    plain = data.plain
+    is_complex = bool(data.unit_rows.is_complex)
+    dtype = np.complex128 if is_complex else np.float64
+    rows = to_numpy(plain.rows()).astype(dtype)
     forms = [_form(each.matrix, each.signs, dtype) for each in data.constraints]
     if plain.mix is not None:
         mix = plain.mix.toarray() if sp.issparse(plain.mix) else np.asarray(plain.mix)
         forms = [_form(rows.T[:, w != 0.0], w[w != 0.0], dtype) for w in mix] + forms
         rows = rows[:0]
-    is_complex = bool(np.iscomplexobj(rows))
     conjugate = bool(plain.unit_rows.conjugate and is_complex and plain.mix is None)
     held: Fields = {
         "format": "quadsense-certificate", "version": checker.VERSION, "n": data.n, "m": data.m,
@@ -218,7 +219,7 @@ def _refined(case: checker.Case, y: list[Fraction], sign: int) -> Iterator[list[
     spare |= np.array([i in case.squares or i in case.soft for i in range(case.m)])
     if not np.isfinite(heavy).all():
         return
-    weights = np.where(masses > 0.0, heavy + spare * 1e-6 * heavy.max(initial=0.0), 0.0)
+    weights = np.where(masses > 0.0, heavy + spare * MOST_SPARE * heavy.max(initial=0.0), 0.0)
     scale = np.divide(weights, masses, out=np.zeros_like(masses), where=masses > 0.0)
     for _ in range(REFINEMENTS):
         T = _left(case, y, sign)
@@ -229,7 +230,7 @@ def _refined(case: checker.Case, y: list[Fraction], sign: int) -> Iterator[list[
         map_of_moves = (H * scale[:, None]).T
         if not (np.isfinite(map_of_moves).all() and np.isfinite(left).all()):
             return
-        step = np.linalg.lstsq(map_of_moves, -left, rcond=1e-13)[0] * scale
+        step = np.linalg.lstsq(map_of_moves, -left)[0] * scale
         if not np.isfinite(step).all() or not step.any():
             return
         power = math.frexp(float(np.abs(step).max()))[1] - checker.FACTOR_BITS
@@ -253,7 +254,8 @@ def _directions(case: checker.Case) -> Iterator[Vector]:
         if above[i] and values[0] > 0.0:
             yield np.where(np.arange(case.m) == i, 1.0 / values[-1], 0.0)
     if case.m > rows:
-        positive = [np.linalg.eigvalsh(_dense(C, case.n))[0] > -1e-12 for C in case.C_of_forms]
+        ends = [np.linalg.eigvalsh(_dense(C, case.n))[[0, -1]] for C in case.C_of_forms]
+        positive = [least > -EPS * case.n * most for least, most in ends]
         yield np.append(above[:rows], above[rows:] & np.array(positive)).astype(np.float64)
 
 
@@ -329,7 +331,7 @@ def _prove(
         held |= _condition(case, nearest, sign, size)
         found = _first(case, [nearest], sign, upper)
     if found is None:
-        raise CannotCertify("the rule of this claim does not show it: nothing is written")
+        raise CannotCertify("the rule of the claim does not show it: nothing is written")
     held["y" if sign == 1 else "y_upper"] = _vector(found[0])
     return found[1]
 
@@ -362,7 +364,7 @@ def _condition(case: checker.Case, y: list[Fraction], sign: int, size: float) ->
     except checker.Unproved:
         return {}
     if case.claim == "infeasible" and left and margin > 0:
-        norm = _below(min(margin / left / 2, Fraction(MOST_NORM)))
+        norm = _below(min(margin / left / 2, Fraction(sys.float_info.max)))
     return {"norm": float(norm)} | ({"shift": float(shift)} if shift else {})
 
 
@@ -384,14 +386,9 @@ def _sees_all(case: checker.Case) -> Fields:
     least = float(np.linalg.svd(np.ldexp(H, scales[:, None])[used], compute_uv=False)[-1])
     sigma = least / 2.0
     listed = [int(s) if u else None for s, u in zip(scales, used, strict=True)]
-    held = {"sigma": sigma, "scales": listed}
-    try:
-        shown = sigma > 0.0 and checker.sees_all(
-            case, [(i, s) for i, s in enumerate(listed) if s is not None], Fraction(sigma)
-        )
-    except checker.Malformed:
-        shown = False
-    return held if shown else {}
+    seen = [(i, s) for i, s in enumerate(listed) if s is not None]
+    shown = sigma > 0.0 and checker.sees_all(case, seen, Fraction(sigma))
+    return {"sigma": sigma, "scales": listed} if shown else {}
 
 
 # --- claims -------------------------------------------------------------------------------------
@@ -419,11 +416,9 @@ def _of_claim(claim: Certificate, own: Measurements, objective: bool) -> Fields:
     """Return the fields of a claim about these measurements."""
     if objective or claim.kind == "optimal" or (claim.kind == "none" and claim.objective):
         return _of_objective(claim, own)
-    if claim.kind == "met":
-        return _of_fit(claim, own)
-    if claim.kind == "infeasible":
-        return _of_proofs(claim, own)
-    raise CannotCertify(f"a claim of kind {claim.kind!r} has no certificate in a file")
+    if claim.kind not in ("met", "infeasible"):
+        raise CannotCertify(f"a claim of kind {claim.kind!r} has no certificate in a file")
+    return (_of_fit if claim.kind == "met" else _of_proofs)(claim, own)
 
 
 def _of_fit(claim: Certificate, data: Measurements) -> Fields:
@@ -437,12 +432,10 @@ def _of_fit(claim: Certificate, data: Measurements) -> Fields:
 
 def _rooms(matrix: SensedMatrix, data: Measurements) -> Fields:
     """Return what equalities are met within."""
-    assert data.ends is not None
-    if data.ends.allowance is None:
+    if data.ends is None or data.ends.allowance is None:
         return {}
-    return {
-        "room": _numbers(np.where(data.ends.exact, data.ends.allowance * matrix.norm(), np.inf))
-    }
+    room = np.where(data.ends.exact, data.ends.allowance * matrix.norm(), np.inf)
+    return {"room": _numbers(room)}
 
 
 def _of_proofs(claim: Certificate, data: Measurements) -> Fields:
@@ -485,19 +478,18 @@ def make_within(data: Measurements, psd: bool, C: Any = 0.0) -> Question:
 def _of_objective(claim: Certificate, data: Measurements) -> Fields:
     """Return the fields of bounds on the optimum."""
     stated = claim.objective
-    name = "minimax" if stated is None and claim.kind == "optimal" else ""
+    name = "minimax" if claim.kind == "optimal" else "nothing"
     name = name if stated is None else stated.preference.name
     target = stated is not None and stated.preference.target
-    if name not in (*OBJECTIVES, "minimax"):
-        raise CannotCertify(
-            "there is no certificate in a file of what was preferred; with "
-            f"{', '.join(OBJECTIVES)} and minimax there is one"
-        )
+    if name not in OBJECTIVES:
+        which = ", ".join(OBJECTIVES)
+        raise CannotCertify(f"there is a certificate in a file of {which} alone, not of {name!r}")
     data = data if target else data.without_tolerance()
     data = data.set_aside(claim.set_aside) if claim.set_aside.size else data
     held = _fields(data, claim.psd) | {"claim": name}
     dual = claim.dual if stated is None else stated.dual
-    dual = np.zeros(data.m) if dual is None else dual  # it proves that squares are not negative
+    if dual is None or (stated is not None and name != "min_trace" and stated.lower <= 0.0):
+        dual = np.zeros(data.m)  # it proves that squares, distances and ratios are not negative
     if stated is None:
         question, dual = make_within(data, claim.psd), dual if claim.psd else -dual
     else:
