@@ -15,8 +15,7 @@ from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix, is_positive
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
-from quadsense.measurements.constraints import SKEW
-from quadsense.measurements.validate import checked_vector
+from quadsense.measurements.validate import MAX_SKEW, checked_vector
 from quadsense.preferences import Preference, make_question
 from quadsense.proofs.infeasible import best_error_bound, check_infeasible
 from quadsense.query.plan import decided
@@ -377,7 +376,7 @@ def _judged_matrix(A: Any, data: Measurements) -> SensedMatrix:
     if values.shape != (data.n, data.n):
         raise ValueError(f"A has shape {values.shape}, but must have shape ({data.n}, {data.n})")
     skew = np.abs(values - values.conj().T)
-    if not np.isfinite(values).all() or np.max(skew) > SKEW * np.max(np.abs(values)):
+    if not np.isfinite(values).all() or np.max(skew) > MAX_SKEW * np.max(np.abs(values)):
         raise ValueError("A must be finite and symmetric (Hermitian): give (A + A.conj().T) / 2")
     if np.iscomplexobj(values) and dtype is np.float64:
         raise ValueError("A is complex, but U is real: give its real part")

@@ -328,11 +328,6 @@ class Stepped:
         return Trace()
 
 
-def shifted_readings(problem: Problem) -> Any:
-    """``b - F(A_1)``: readings for methods that seek the difference from the start."""
-    return -at_work(problem, problem.initial_residual())
-
-
 def start_matrix(problem: Problem) -> Any:
     """A_1 as a dense NumPy array."""
     if problem.c_start is not None:
