@@ -388,11 +388,8 @@ class Sensing(Portable):
         if self.coarse:
             return True
         kind: Any = self.kind
-        if not is_dense(kind):
-            return False
-        if isinstance(kind, Framed):
-            return True
-        return not (kind.U.dtype.char in "fF" and self._moderate)
+        framed = isinstance(kind, Framed)
+        return is_dense(kind) and (framed or kind.U.dtype.char not in "fF" or not self._moderate)
 
     @property
     def _moderate(self) -> bool:
