@@ -16,6 +16,17 @@ EMPTY = frozenset({"meta", "br", "line", "rect", "circle", "path", "polyline", "
 """Elements without contents."""
 
 
+DIGITS, ROUGH, FINE = 4, 3, 6
+"""Significant digits of numbers for people: of most, of those in passing, and of results."""
+
+MIN_PLAIN, MAX_PLAIN = 1e-3, 1e6
+"""Numbers that are written without a power of ten, where that needs no digit more."""
+
+UNITS = {
+    "years": 31557600.0, "days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6
+}  # fmt: skip
+"""Seconds of each unit of time."""
+
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """Characters that no HTML file may hold, which a name may."""
 
@@ -115,13 +126,13 @@ def short(value: float, digits: int = 2) -> str:
     return "0" if text in ("", "-0") else text
 
 
-def number(value: float | None, digits: int = 4) -> str:
+def number(value: float | None, digits: int = DIGITS) -> str:
     """A number for people: ``-1.5e-07`` reads −1.5 × 10⁻⁷."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if float(value).is_integer() and abs(value) < 1e6:
+    if float(value).is_integer() and abs(value) < MAX_PLAIN:
         return f"{int(value):,}".replace("-", "−")
     text = f"{value:.{digits}g}"
     mantissa, _, exponent = text.partition("e")
@@ -142,20 +153,17 @@ def interval(lo: float | None, hi: float | None) -> str:
     if math.isinf(low) and math.isinf(high):
         return "–"
     if math.isinf(low):
-        return f"≤ {number(high, 6)}"
+        return f"≤ {number(high, FINE)}"
     if math.isinf(high):
-        return f"≥ {number(low, 6)}"
+        return f"≥ {number(low, FINE)}"
     if low == high:
-        return f"= {number(low, 6)}"
-    return f"[{number(low, 6)}, {number(high, 6)}]"
+        return f"= {number(low, FINE)}"
+    return f"[{number(low, FINE)}, {number(high, FINE)}]"
 
 
 def duration(seconds: float) -> str:
-    """A time for people."""
-    if seconds < 1e-3:
-        return f"{1e6 * seconds:.0f} µs"
-    if seconds < 1.0:
-        return f"{1e3 * seconds:.3g} ms"
-    if seconds < 120.0:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60.0:.3g} min"
+    """Return a time for people: in seconds up to two minutes, in minutes up to two hours."""
+    for unit, length in UNITS.items():
+        if seconds >= (length if length <= 1.0 else 2.0 * length):
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds / UNITS['µs']:.3g} µs"

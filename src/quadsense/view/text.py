@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from quadsense.core.theory import coherence_limit
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import LARGEST_RANK_PROBLEM
 from quadsense.query.cluster_cost import ClusterCost
@@ -12,6 +13,7 @@ from quadsense.result import words
 from quadsense.result.result import Result
 from quadsense.system.memory import in_bytes
 from quadsense.view.json_fields import data_fields
+from quadsense.view.markup import duration
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -67,7 +69,7 @@ def data_text(data: Measurements) -> str:
     f = data_fields(data)
     kind = f"{'sparse' if f['sparse'] else 'dense'} {'complex' if f['complex'] else 'real'}"
     mixed = "" if data.mix is None else f", sums over {data.unit_rows.raw.m:,} rows"
-    limit = 1.0 / (10 * data.m)
+    limit = coherence_limit(data.m)
     if f["orthonormal"]:
         probes = "orthonormal: solved in one step"
     elif f["coherence"] is None:
@@ -126,7 +128,7 @@ def scaling_text(found: ClusterCost, memory: float) -> str:
     idle = f", and {found.parts_keep} no more busy" if found.crossing > found.parts else ""
     factor = "" if found.rank is None else ", as a factor,"
     solves = (
-        f"{name}: {count:.3g} sweeps, {in_time(count * found.seconds)}"
+        f"{name}: {count:.3g} sweeps, {duration(count * found.seconds)}"
         for name, count in found.sweeps(memory).items()
     )
     lines = [
@@ -135,15 +137,15 @@ def scaling_text(found: ClusterCost, memory: float) -> str:
         f"{_count(found.part_rows, 'row')}, {found.parts_a_worker:,} per worker at most",
         f"memory|{in_bytes(found.worker_memory)} per worker, {in_bytes(found.driver_memory)} the "
         f"driver; A{factor} is {in_bytes(found.matrix_bytes)}",
-        f"loading|{in_time(found.loading)} at {in_bytes(found.disk)}/s per worker",
-        f"a sweep|{in_time(found.seconds)}: {in_time(found.computing)} of arithmetic "
-        f"({found.flops:.1e} flops), {in_time(found.communicating)} of travel",
+        f"loading|{duration(found.loading)} at {in_bytes(found.disk)}/s per worker",
+        f"a sweep|{duration(found.seconds)}: {duration(found.computing)} of arithmetic "
+        f"({found.flops:.1e} flops), {duration(found.communicating)} of travel",
         f"travel|{in_bytes(found.driver_bytes)} to and from the driver, "
         f"{in_bytes(found.worker_bytes)} between workers, {_count(found.tasks, 'task')}; "
         f"{in_bytes(found.network)}/s a link",
         f"crossing|travel takes as long as arithmetic from {_count(found.crossing, 'worker')} on"
         f"{idle}",
-        f"one process|{in_time(found.reading)} a sweep, from a file at {in_bytes(found.disk)}/s",
+        f"one process|{duration(found.reading)} a sweep, from a file at {in_bytes(found.disk)}/s",
         f"solves|{'; '.join(solves)}",
         *(f"{'' if i else 'but'}|{note}" for i, note in enumerate(found.notes(memory))),
     ]
@@ -153,11 +155,3 @@ def scaling_text(found: ClusterCost, memory: float) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def in_time(seconds: float) -> str:
-    """Seconds for people."""
-    for unit, length in (("years", 31557600.0), ("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.2g} s"
