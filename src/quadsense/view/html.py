@@ -34,7 +34,6 @@ from quadsense.view.markup import (
     number,
     table,
 )
-from quadsense.view.text import found_by
 
 STYLE = Markup(
     ".qs-text{display:none}"
@@ -113,7 +112,7 @@ def result_html(result: Result) -> Markup:
     order = int(result.matrix.shape[0])
     pairs.append(("A", f"{order:,} × {order:,}, {_kind(result.matrix)}, {_held(result.matrix)}"))
     seconds = duration(sum(result.timings.values()))
-    found = found_by(result, seconds)
+    found = words.found_by(result.plan, result.n_iter, seconds)
     pairs.append((found.label, found.value))
     badge = element("span", status.replace("_", " "), class_=f"qs-badge qs-{words.kind(verdict)}")
     said = head.value.removeprefix(f"{status}: ")
