@@ -28,7 +28,7 @@ from quadsense.measurements.column_scaling import columns_of, dense_in, framed
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_vector
 from quadsense.query.query import asks_rank
-from quadsense.ranges.ranges import Interval, NothingFits, ranges
+from quadsense.ranges import Interval, NothingFits, ranges
 from quadsense.result.result import Result
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import look

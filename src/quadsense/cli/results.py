@@ -31,7 +31,7 @@ from quadsense.cli.shared import (
     to_trace,
 )
 from quadsense.query.query import REFERENCE
-from quadsense.ranges.ranges import Interval, NothingFits
+from quadsense.ranges import Interval, NothingFits
 from quadsense.system.watch import Interrupted
 from quadsense.view.json_fields import (
     PRINTED,

@@ -49,7 +49,7 @@ from quadsense.plot.style import (
     tidy,
     whole,
 )
-from quadsense.ranges.ranges import Interval
+from quadsense.ranges import Interval
 from quadsense.result.result import Result
 from quadsense.view.markup import FINE, ROUGH, number
 

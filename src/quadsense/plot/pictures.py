@@ -18,7 +18,7 @@ from quadsense.core.intervals import EPS
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
-from quadsense.ranges.ranges import Interval
+from quadsense.ranges import Interval
 from quadsense.result.result import Result
 from quadsense.typing import to_list
 

@@ -25,7 +25,6 @@ from quadsense.core.question import Question
 from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.adjoint import adjoint_matrix, plain_adjoint
 from quadsense.proofs.costs import (
     at_zero,
     conjugate_above,
@@ -42,8 +41,10 @@ from quadsense.proofs.rounding import (
     ROUNDINGS,
     SPARE,
     UNDERFLOW,
+    adjoint_matrix,
     exact_sum,
     frobenius,
+    plain_adjoint,
     squared_length,
     sum_error,
 )

@@ -23,10 +23,18 @@ from quadsense.core.question import Question
 from quadsense.device import algebra
 from quadsense.device.algebra import or_there
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.adjoint import unmixing_error
 from quadsense.proofs.costs import excess
 from quadsense.proofs.definite import factorisation_error, first_shift, spectrum
-from quadsense.proofs.rounding import COMPLEX, DOWN, OF_NORMS, ROUNDINGS, SPARE, UP, sum_error
+from quadsense.proofs.rounding import (
+    COMPLEX,
+    DOWN,
+    OF_NORMS,
+    ROUNDINGS,
+    SPARE,
+    UP,
+    sum_error,
+    unmixing_error,
+)
 from quadsense.system.watch import BLOCK_FLOPS, Stop, look
 
 WIDE = 2

@@ -26,7 +26,6 @@ from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.question import Question
 from quadsense.measurements.blockwise import FEATURE_ROWS
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.adjoint import OUTER, adjoint_norm
 from quadsense.proofs.definite import (
     cholesky,
     factorisation_error,
@@ -36,10 +35,12 @@ from quadsense.proofs.definite import (
 from quadsense.proofs.rounding import (
     COMPLEX,
     DOWN,
+    OUTER,
     ROUNDINGS,
     SPARE,
     UNDERFLOW,
     UP,
+    adjoint_norm,
     exact_sum,
     gamma,
     sum_error,

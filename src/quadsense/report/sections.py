@@ -27,7 +27,7 @@ from quadsense.plot.panels import (
 from quadsense.plot.pictures import ReadingsPicture, patch_of, spectrum_of, value_of
 from quadsense.plot.style import LINE_HEIGHT, PointerValues, as_svg
 from quadsense.query.query import PARAMETERS, environment, flag_of
-from quadsense.ranges.ranges import Interval
+from quadsense.ranges import Interval
 from quadsense.report.evidence import claim_paragraphs, constraints_table, rows_table
 from quadsense.result import words as view
 from quadsense.result.result import Result

@@ -34,7 +34,7 @@ from quadsense.vocabulary import Check, History, Status, Verification
 
 if TYPE_CHECKING:  # of what stands above results: for editors
     from quadsense.next_probe import NextProbe
-    from quadsense.ranges.ranges import Interval
+    from quadsense.ranges import Interval
     from quadsense.report import Report
     from quadsense.typing import MatrixLike, RealOrVector
 

@@ -18,7 +18,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.gram import QUICK_RANK_FLOPS
 from quadsense.next_probe import NextProbe
 from quadsense.plot.pictures import MOST_CELLS, is_cheap, name_of, rounding_of
-from quadsense.ranges.ranges import Interval
+from quadsense.ranges import Interval
 from quadsense.result import words
 from quadsense.result.result import Result
 from quadsense.sigma import SigmaEstimate

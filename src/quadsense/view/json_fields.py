@@ -25,7 +25,7 @@ from typing import (
 
 from quadsense.measurements import Measurements
 from quadsense.query.plan import Plan
-from quadsense.ranges.ranges import Interval
+from quadsense.ranges import Interval
 from quadsense.result.facts import Verdict
 from quadsense.result.result import Result
 from quadsense.vocabulary import Check, Status, Verification

@@ -21,7 +21,7 @@ from quadsense.methods.minimax import iteration
 from quadsense.methods.minimax.coordinates import MatrixCoordinates
 from quadsense.methods.minimax.newton import normal
 from quadsense.proofs import symmetric
-from quadsense.proofs.adjoint import adjoint_norm
+from quadsense.proofs.rounding import adjoint_norm
 
 
 def unit_rows(rng, m, n, is_complex):
