@@ -18,8 +18,7 @@ from quadsense.arrays import as_numbers
 from quadsense.measurements.validate import checked_vector
 from quadsense.preferences import SLACKS
 from quadsense.result.result import Result
-from quadsense.sklearn.closed_form import without_data
-from quadsense.sklearn.model import Matrix, Vector
+from quadsense.sklearn.closed_form import Matrix, Vector, without_data
 from quadsense.sklearn.shared import CallbackSupportMixin, Strides
 from quadsense.solve import solve
 from quadsense.system.threads import one_blas_thread

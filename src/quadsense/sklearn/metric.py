@@ -13,8 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from quadsense.sklearn import shared
+from quadsense.sklearn.closed_form import Matrix, Vector
 from quadsense.sklearn.mahalanobis import Mahalanobis, pairs_of_classes
-from quadsense.sklearn.model import Matrix, Vector
 from quadsense.sklearn.shared import Strides, to_random_state, with_callbacks
 from quadsense.typing import is_number, is_whole
 

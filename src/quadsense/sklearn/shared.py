@@ -16,7 +16,7 @@ from quadsense.arrays import as_numbers
 from quadsense.preferences import PREFERENCES
 from quadsense.query.query import check_rank
 from quadsense.result.result import Result
-from quadsense.sklearn.model import Coefficients, Matrix, Vector
+from quadsense.sklearn.closed_form import Coefficients, Matrix, Vector
 from quadsense.solve import solve
 from quadsense.typing import check_flag, is_number
 
