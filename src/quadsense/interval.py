@@ -223,12 +223,12 @@ def interval_of(
     C: Any,
     *,
     data: Measurements | None = None,
-    gap: Real = 0.01,
+    gap: Real,
     time_limit: Real | None = None,
     callback: Callable[[Intermediate], Any] | None = None,
     progress: bool = False,
 ) -> Any:
-    """The range of ``<C, A>`` over all that fit what a result was asked to: `Result.interval`."""
+    """Return the range of ``<C, A>`` over all that fit the request of a result."""
     from dataclasses import replace
 
     from quadsense.query.query import Query, asks_rank

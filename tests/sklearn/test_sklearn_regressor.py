@@ -311,7 +311,7 @@ def test_c_is_free_wherever_it_is_sought_from(psd):
     rows = ModelRows(X, y, np.ones(30), True, True, 0.5 / np.mean(np.sum(X * X, axis=1)))
     delta = np.full(30, 5.5 if psd else 0.6)
     truth = Truth(X, y, 50.0, psd=psd, delta=delta)
-    found, result = within(rows, 50.0, delta, psd=psd, centre=300.0)
+    found, result = within(rows, 50.0, delta, psd=psd, centre=300.0, tol=1e-6)
     assert result.met
     assert rows.objective(found, 50.0) == pytest.approx(truth.value, rel=1e-5)
 

@@ -223,7 +223,7 @@ def _problems(
 # --- inspect -------------------------------------------------------------------------------------
 
 
-MOST = 10**18
+MOST = 1e18
 """The largest number that is a size: what is made of it must be one, too."""
 
 

@@ -20,12 +20,13 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.ranges import Interval
 from quadsense.result.result import Result
+from quadsense.system.watch import BLOCK_FLOPS
 from quadsense.typing import to_list
 
 MOST_CELLS = 200
 """Rows and columns of a matrix that a picture shows."""
 
-MOST_FLOPS = 2e9
+MOST_FLOPS = BLOCK_FLOPS
 """What making a matrix dense for a picture may cost: about a tenth of a second."""
 
 MOST_DENSE = 1000

@@ -37,6 +37,9 @@ up to seven operations."""
 SPARE = 8
 """Roundings that are counted in addition to those of a sum: scalings, squares, a difference."""
 
+SPARE_OF_NESTED = 3 * SPARE
+"""The same for sums within sums: of rows, of products with these, and of their squares."""
+
 COMPLEX = 4.0
 """Factor by which complex sums of products err more than real ones, at most, with what nested
 products add: a complex product errs by ``sqrt(2) gamma_2`` [Higham 2002, Section 3.6]."""
@@ -266,7 +269,7 @@ ROWS = 256
 SPLITTER = 134217729.0
 """``2^27 + 1``, by which a double is split into halves [Dekker 1971]."""
 
-ABOVE_ROOT_2 = 1.5
+ABOVE_ROOT_2 = math.sqrt(2.0) * OF_NORMS
 """More than ``sqrt(2)``, by which an error counts that occurs twice in a Frobenius norm."""
 
 OUTER = 2.5
@@ -413,13 +416,18 @@ def _summed(
             total.add(below, y[index, None], here)
     if not F.is_complex:
         return total.value, total.error
-    high, low = (
-        (M[:tall, :wide] + M[tall:, wide:]) + 1j * (M[tall:, :wide] - M[:tall, wide:])
-        for M in (total.high, total.low)
-    )
+    high, low = (_complex_sum(M, tall, wide) for M in (total.high, total.low))
     # Two entries make one, so the error is at most sqrt(2) of theirs, and each is rounded once.
     rounding = UNIT * float(np.linalg.norm(high) + np.linalg.norm(low))
     return high + low, ABOVE_ROOT_2 * (total.error + rounding)
+
+
+def _complex_sum(M: npt.NDArray[Any], tall: int, wide: int) -> npt.NDArray[Any]:
+    """Return the complex matrix of products of real and imaginary parts."""
+    whole = np.empty((tall, wide), dtype=np.complex128)
+    whole.real = M[:tall, :wide] + M[tall:, wide:]
+    whole.imag = M[tall:, :wide] - M[:tall, wide:]
+    return whole
 
 
 class _CompensatedSum:

@@ -36,9 +36,10 @@ from quadsense.measurements.column_scaling import (
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import ObjectiveBound, objective_bound
 from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
+from quadsense.proofs.rounding import SPARE
 from quadsense.query.query import Query
 from quadsense.query.request import to_measurements
-from quadsense.ranges.extremes import Extreme, Extremes, is_stuck
+from quadsense.ranges.extremes import LEAST_SIZE, Extreme, Extremes, is_stuck
 from quadsense.result.certificate import AGREE
 from quadsense.result.values import evaluate
 from quadsense.run.loop import Limits
@@ -405,7 +406,7 @@ def _is_narrow(found: Interval, gap: float) -> bool:
         (found.lower, found.lower_found, found.lower_ray),
         (found.upper, found.upper_found, found.upper_ray),
     ):
-        size = abs(value) + 1e-3 * float(np.linalg.norm(found.C))
+        size = abs(value) + LEAST_SIZE * float(np.linalg.norm(found.C))
         # Not so where there is no fit, for NaN.
         if ray is None and not abs(end - value) <= gap * min(width, size):
             return False
@@ -458,7 +459,7 @@ def _implied(data: Measurements, question: Question) -> tuple[float, Vector | No
     else:  # of scaled columns the trace is ``<D^2, A>``
         scales: Any = 1.0 / np.sqrt(trace.matrix.diagonal().real)  # type: ignore[union-attr]
         values = np.linalg.eigvalsh(np.asarray(question.C) * scales * scales[:, None])
-    slip = 8.0 * len(values) * UNIT * float(np.max(np.abs(values)))
+    slip = SPARE * len(values) * UNIT * float(np.max(np.abs(values)))
     least = float(values[0]) - slip  # below the true one, so that the remainder is definite
     best, vector = (0.0, y) if float(values[0]) >= -slip else (-math.inf, None)
     for row, constraint in enumerate(data.constraints, start=data.measured):

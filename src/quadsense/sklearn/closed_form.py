@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -516,7 +516,7 @@ def stated(
         max_ratio=float(values.ratios.max()),
         violations=NO_ROWS,
         n_iter=0,
-        history=History(NO_ROWS, *[empty] * 7),
+        history=History(NO_ROWS, *[empty] * (len(fields(History)) - 1)),
         timings={"proofs": time.perf_counter() - begin},
         certificate=certificate,
         plan={"method": method, "lemma": "", "reasons": ["least squares with a ridge: " + method]},

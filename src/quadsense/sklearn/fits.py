@@ -251,7 +251,7 @@ def within(
     psd: bool = False,
     prefer: str = "least_squares",
     centre: float | None = None,
-    tol: float = 1e-6,
+    tol: float,
     run: Solve = plainly,
 ) -> tuple[Coefficients, Result]:
     """The fit within tolerances (or of the smallest worst error), w and c free.

@@ -27,7 +27,7 @@ from quadsense.sklearn.closed_form import (
     tolerances,
     without_data,
 )
-from quadsense.sklearn.fits import is_met, profiled, ranked, within
+from quadsense.sklearn.fits import ROUNDING_SHARE, is_met, profiled, ranked, within
 from quadsense.sklearn.shared import CallbackSupportMixin, Strides, with_callbacks
 from quadsense.solve import solve
 from quadsense.system.threads import one_blas_thread
@@ -334,13 +334,15 @@ class _Fit:
         """Whether predictions are within tolerance, to the digits that they have."""
         assert delta is not None
         off = np.abs(rows.y - found.predict(rows.X))
-        return bool(np.all(off <= delta * (1.0 + 1e-9) + 1e-9 * float(np.max(np.abs(rows.y)))))
+        largest = float(np.max(np.abs(rows.y)))
+        return bool(np.all(off - delta <= ROUNDING_SHARE * (delta + largest)))
 
     def _preferred(self, alpha: float, delta: Vector | None) -> tuple[Coefficients, Result]:
         """The fit that is preferred; least squares where there is none."""
         fit, solved = within(
-            self.rows, alpha, delta, psd=self.psd, prefer=self.prefer, run=self._run
-        )
+            self.rows, alpha, delta, psd=self.psd, prefer=self.prefer, tol=self.estimator.tol,
+            run=self._run,
+        )  # fmt: skip
         if delta is not None and solved.status is Status.MET:
             if self._is_kept(fit, self.rows, delta):
                 return fit, solved
