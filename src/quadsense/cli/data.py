@@ -32,8 +32,8 @@ from quadsense.solve import solve
 from quadsense.spectral import solve_spectral
 from quadsense.system.machine import Rates, known_rates, measure_rates
 from quadsense.system.memory import free_memory, in_bytes
+from quadsense.view import duration
 from quadsense.view.json_fields import data_fields, result_fields
-from quadsense.view.markup import duration
 
 # --- generate ------------------------------------------------------------------------------------
 

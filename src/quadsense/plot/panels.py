@@ -51,7 +51,7 @@ from quadsense.plot.style import (
 )
 from quadsense.ranges import Interval
 from quadsense.result.result import Result
-from quadsense.view.markup import FINE, ROUGH, number
+from quadsense.view import FINE, ROUGH, number
 
 FAR = 3.0
 """Ratio of two values from which on their axis is logarithmic."""

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from quadsense.view.markup import FINE, MAX_PLAIN, MIN_PLAIN, Markup, element, number, short
+from quadsense.view import FINE, MAX_PLAIN, MIN_PLAIN, Markup, element, number, short
 
 # --- the style sheet -------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class PointerValues(NamedTuple):
     artist : matplotlib.artist.Artist
         Points, a line or an image of a figure.
     attributes : dict of str to object
-        What the script reads of it: names and values, as `view.markup.element` takes them.
+        What the script reads of it: names and values, as `view.element` takes them.
     """
 
     artist: Any

@@ -22,7 +22,7 @@ from quadsense.measurements.oracle import SpectralOracle
 from quadsense.plot.pictures import labelled, readings_of
 from quadsense.report import sections
 from quadsense.result.result import Result
-from quadsense.view.markup import Markup, element
+from quadsense.view import Markup, element
 from quadsense.vocabulary import Verification
 
 __all__ = ["Report"]

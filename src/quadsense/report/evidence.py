@@ -13,7 +13,7 @@ from quadsense.measurements import Measurements
 from quadsense.plot.pictures import ReadingsPicture, is_cheap, reads_of
 from quadsense.result.result import Result
 from quadsense.result.words import CHECKED, kind_of_matrix, sentence
-from quadsense.view.markup import DIGITS, FINE, Markup, element, interval, join, number, table
+from quadsense.view import DIGITS, FINE, Markup, element, interval, join, number, table
 
 MOST_OF_A_KIND = 12
 """Rows of one kind that a table names."""

@@ -31,7 +31,7 @@ from quadsense.ranges import Interval
 from quadsense.report.evidence import claim_paragraphs, constraints_table, rows_table
 from quadsense.result import words as view
 from quadsense.result.result import Result
-from quadsense.view.markup import (
+from quadsense.view import (
     FINE,
     ROUGH,
     Markup,

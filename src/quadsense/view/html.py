@@ -23,7 +23,7 @@ from quadsense.result import words
 from quadsense.result.result import Result
 from quadsense.sigma import SigmaEstimate
 from quadsense.system.threads import one_blas_thread
-from quadsense.view.markup import (
+from quadsense.view import (
     FINE,
     ROUGH,
     Markup,
