@@ -48,7 +48,7 @@ test-all: test test-rest  ## Run all tests
 
 # On a machine with a GPU, by whatever python3 has torch there: nothing is installed.
 GPU_PYTHON ?= python3
-GPU_TESTS = tests/measurements/test_conformance.py tests/device/test_torch.py tests/device/test_tf32.py tests/probes/test_fourier_torch.py tests/core/test_dense_algebra.py tests/device/test_device.py tests/device/test_device_questions.py tests/run/test_checkpoint.py
+GPU_TESTS = tests/many/test_many_results.py tests/measurements/test_conformance.py tests/device/test_torch.py tests/device/test_tf32.py tests/probes/test_fourier_torch.py tests/core/test_dense_algebra.py tests/device/test_device.py tests/device/test_device_questions.py tests/run/test_checkpoint.py
 
 test-gpu:  ## Run the tests of tensors, and every kind of probes, on a GPU (skipped where there is none)
 	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider -m gpu $(GPU_TESTS)

@@ -28,8 +28,8 @@ import numpy as np
 
 from quadsense import files
 from quadsense.cli.results import own_cluster
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.cluster import OnCluster
-from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards

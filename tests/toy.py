@@ -9,7 +9,7 @@ import numpy as np
 
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods import COLD, Claim, Options, Problem, Traits, Warm
-from quadsense.methods.steps import Stepped
+from quadsense.methods.base import Stepped
 from quadsense.methods.traits import Work, option
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, complex_of
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property
 from quadsense.core.theory import coherence_limit
@@ -16,6 +16,9 @@ from quadsense.measurements import Measurements
 from quadsense.typing import Seed, check_flag, is_number, is_whole, to_generator
 
 __all__ = ["Dataset", "gaussian", "near_orthogonal", "orthonormal"]
+
+CONDITION = 10.0
+"""Largest over smallest nonzero eigenvalue of A*, unless another ratio is given."""
 
 
 def __dir__() -> list[str]:
@@ -70,7 +73,7 @@ def orthonormal(
     m: int,
     *,
     rank: int | None = None,
-    condition: float = 10.0,
+    condition: float = CONDITION,
     noise: float = 0.0,
     complex: bool = False,
     seed: Seed = 0,
@@ -103,7 +106,7 @@ def near_orthogonal(
     *,
     rho: float | None = None,
     rank: int | None = None,
-    condition: float = 10.0,
+    condition: float = CONDITION,
     noise: float = 0.0,
     complex: bool = False,
     seed: Seed = 0,
@@ -134,7 +137,7 @@ def gaussian(
     m: int,
     *,
     rank: int | None = None,
-    condition: float = 10.0,
+    condition: float = CONDITION,
     noise: float = 0.0,
     complex: bool = False,
     seed: Seed = 0,
@@ -165,7 +168,7 @@ def _normal(rng: np.random.Generator, shape: tuple[int, int], complex: bool) -> 
     """Gaussian entries of variance 1."""
     if not complex:
         return rng.standard_normal(shape)
-    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) / np.sqrt(2.0)
+    return complex_of(rng.standard_normal(shape), rng.standard_normal(shape)) / np.sqrt(2.0)
 
 
 def _isometry(rng: np.random.Generator, m: int, n: int, complex: bool) -> npt.NDArray[Any]:

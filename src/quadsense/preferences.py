@@ -247,6 +247,8 @@ def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_
         entries = prior if isinstance(prior, float) else len(prior) * float(np.max(np.abs(prior)))
         most = max(most, abs(entries))
     most *= MIN_FAR_RATIO
+    if most > 0.0 and float(np.maximum(hi, -lo).max(initial=0.0)) <= most:
+        return question, np.zeros(question.m, bool)  # as most often: no end is so far
     far = (hi > most) & (hi < np.inf), (lo < -most) & (lo > -np.inf)
     rows = far[0] | far[1]
     if most == 0.0 or question.rows == "center" or not rows.any():

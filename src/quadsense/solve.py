@@ -255,7 +255,8 @@ def solve(
     """
     arguments = locals()
     # At the first solve: with all that it needs, 30 modules.
+    from quadsense.core.records import made
     from quadsense.query.query import Query
     from quadsense.stages.path import answered
 
-    return answered(Query(**arguments))
+    return answered(made(Query, arguments))

@@ -30,7 +30,7 @@ from quadsense.core.cholesky import (
 )
 from quadsense.device import DeviceArray
 from quadsense.device.algebra import adjoint_upper, column_blocks, mirrored
-from quadsense.methods.steps import looked
+from quadsense.methods.base import looked
 from quadsense.proofs.definite import cholesky, factorisation_error, first_shift
 
 

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 import quadsense
 from quadsense import next_probe, ranges, sigma
 from quadsense.core import cholesky, products
-from quadsense.core.blas import multiply_triangle
+from quadsense.core.cholesky import multiply_triangle
 from quadsense.core.products import adjoint, forward
 from quadsense.methods.conic import system
 from quadsense.result import certificate

@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 
 import quadsense
 from quadsense.cli.data import demo, generate, inspect
-from quadsense.cli.results import interval, report, schema, solve, verify
+from quadsense.cli.results import certificate, interval, report, schema, solve, verify
 from quadsense.cli.shared import EXIT, MAX_WIDTH, in_options
 from quadsense.query.query import SYNONYMS, flag_of
 from quadsense.vocabulary import Status
@@ -104,5 +104,7 @@ def cli() -> None:
     """
 
 
-for command in (completion, demo, generate, inspect, interval, report, schema, solve, verify):
+for command in (
+    certificate, completion, demo, generate, inspect, interval, report, schema, solve, verify
+):  # fmt: skip
     cli.add_command(command)

@@ -11,6 +11,7 @@ import threading
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,65 @@ def verify(
         click.echo(f"{verdict}: {claimed.status}, {data.m - aside} measurements{rest}")
         click.echo("".join(f"  {check}\n" for check in found.checks), nl=False)
     return 0 if found.true else NOT_MET
+
+
+# --- certificate ---------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.argument("result", type=click.Path())
+@click.option(
+    "-o", "--output", type=click.Path(), required=True, help="Write the certificate here (.json)."
+)
+@click.option("--objective", is_flag=True, help="Claim the bounds on what was preferred.")
+@click.option(
+    "--interval",
+    "what",
+    metavar=f"trace|I,J|{REFERENCE}",
+    help="Claim the certified range of this, as 'interval' finds it.",
+)
+@shared.options(shared.NAMING, shared.TOLERANCE)
+@click.option("--quiet", is_flag=True, help="Print nothing; see the exit status.")
+def certificate(
+    file: str,
+    result: str,
+    output: str,
+    objective: bool,
+    what: str | None,
+    quiet: bool,
+    **given: Any,
+) -> int:
+    """Write the claim of RESULT, found for the measurements in FILE, for others to check.
+
+    The file is read by quadsense_check.py, one file that needs Python alone (CERTIFICATE.md). What
+    exact arithmetic does not show is not written: exit 3.
+
+    \b
+    Examples:
+      quadsense certificate data.npz result.npz -o certificate.json
+      python -m quadsense_check certificate.json
+    """
+    from quadsense import certificates  # rarely needed
+
+    files.check_writable(output, ".json")
+    found, source = quadsense.load_result(result), files.look_at(file)
+    data = shared.open_data(source, **given)
+    shared.say_notes(source, data)
+    try:
+        if what is None:
+            held = certificates.fields_of(found.certificate, data, objective)
+        else:
+            bounds = found.interval(to_functional(what, source), data=data)
+            own = replace(found.certificate, columns=None).own_data(data, None, {})
+            held = certificates.fields_of_range(bounds, own)
+        certificates.write(output, held)
+    except certificates.CannotCertify as error:
+        click.echo(f"quadsense: {error}", err=True)
+        return NOT_MET
+    if not quiet:
+        click.echo(f"wrote {output}: {held['claim']}")
+    return 0
 
 
 # --- report --------------------------------------------------------------------------------------

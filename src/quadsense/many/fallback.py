@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, to_numpy
 from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
@@ -45,10 +45,10 @@ def readings_of(batch: Batch, number: int, b: Any = None) -> dict[str, Any]:
     def own(values: Any) -> Any:
         if values is None:
             return None
-        row = np.asarray(values[0 if values.shape[0] == 1 else number], np.float64)
+        row = _numbers(values[0 if values.shape[0] == 1 else number])
         return np.full(readings.m, row[0]) if row.shape != (readings.m,) else row
 
-    given = np.asarray(readings.B[number : number + 1], np.float64)[0] if b is None else b
+    given = _numbers(readings.B[number : number + 1])[0] if b is None else b
     delta = own(readings.delta)
     if readings.rtol:
         delta = (0.0 if delta is None else delta) + readings.rtol * np.abs(given)
@@ -56,6 +56,11 @@ def readings_of(batch: Batch, number: int, b: Any = None) -> dict[str, Any]:
     bounds = None if readings.lo is None else (own(readings.lo), own(readings.hi))
     found = {"b": given, "delta": delta, "bounds": bounds, "weights": own(readings.weights)}
     return found | {"missing": "drop" if readings.drop else "raise"}
+
+
+def _numbers(values: Any) -> Vector:
+    """Return numbers that were checked, in main memory."""
+    return np.asarray(to_numpy(values), np.float64)
 
 
 def _question(batch: Batch) -> dict[str, Any]:

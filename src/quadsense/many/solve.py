@@ -87,8 +87,8 @@ def solve_many(
     U : array of shape (m, n)
         The probes, dense, n up to 16.
     B : array of shape (k, m)
-        One problem per row: an array, a memory map, an HDF5 or Zarr dataset, or a tensor. It is
-        read in chunks.
+        One problem per row: an array, a memory map, an HDF5 or Zarr dataset, or a torch tensor. It
+        is read in chunks, to float64 in main memory.
     delta : float or array_like, optional
         Tolerance: a number, or of shape (m,), (k, 1) or (k, m). Without one the answers are
         optimal instead of met.
@@ -124,7 +124,7 @@ def solve_many(
     Returns
     -------
     ManyResults
-        Of NumPy arrays, wherever B is.
+        Of NumPy arrays; where B is a tensor, of tensors on its device.
 
     Raises
     ------
@@ -187,7 +187,8 @@ def make_batch(
     trace = _checked_trace(trace)
     m = len(rows)
     if covariates is not None:
-        covariates = as_numbers("covariates", covariates)
+        given = is_array(covariates)
+        covariates = to_numpy(covariates) if given else as_numbers("covariates", covariates)
         covariates = covariates[:, None] if covariates.ndim == 1 else covariates
         if covariates.ndim != 2 or len(covariates) != m or covariates.dtype.kind not in "uif":
             raise ValueError(

@@ -82,7 +82,7 @@ class _Methods(Mapping[str, Any]):
 
 METHODS = _Methods(
     {
-        "closed_form": ("closed_form", "descent.traits", "ClosedForm"),
+        "closed_form": ("descent.gd", "descent.traits", "ClosedForm"),
         "gd": ("descent.gd", "descent.traits", "GradientDescent"),
         "sgd": ("descent.sgd", "descent.traits", "StochasticDescent"),
         "cg": ("cg.method", "cg.traits", "ConjugateGradient"),

@@ -244,7 +244,9 @@ class _Sum:
 
     def _multiply(self) -> None:
         """Make terms of the products, all at once."""
-        a, b = map(np.concatenate, zip(*self.factors, strict=True))
+        a, b = self.factors[0]
+        if len(self.factors) > 1:
+            a, b = map(np.concatenate, zip(*self.factors, strict=True))
         products = a * b
         rest = product_error(a, b, products)
         sizes = np.abs(products)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Intervals
+from quadsense.core.records import record
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.system.watch import Stop, look, watched
@@ -199,6 +200,7 @@ def check_exactly(
     )  # fmt: skip
 
 
+@record(frozen=False, eq=False)
 class Prover:
     """Checks dual vectors of the unit rows against the data; one at hand is not checked again.
 
@@ -213,14 +215,14 @@ class Prover:
         Whether the claim is about positive semidefinite matrices only.
     """
 
-    def __init__(self, data: Measurements, psd: bool) -> None:
-        self._data, self._psd = data, psd
-        self._last: tuple[Vector, Proof] | None = None
+    data: Measurements
+    psd: bool
+    _last: tuple[Vector, Proof] | None = None
 
     def __call__(self, y: Vector) -> Proof:
         """Return what y proves, a vector for the unit rows."""
         if self._last is None or not np.array_equal(self._last[0], y):
-            proof = check_infeasible(self._data, user_dual(self._data, y), self._psd)
+            proof = check_infeasible(self.data, user_dual(self.data, y), self.psd)
             self._last = (y.copy(), proof)
         return self._last[1]
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.arrays import Vector
-from quadsense.core.basis import basis_in_blocks
 from quadsense.core.intervals import EPS, UNIT, Intervals, Real
+from quadsense.core.products import basis_in_blocks
 from quadsense.core.question import Question
 from quadsense.device import algebra
 from quadsense.device.algebra import or_there

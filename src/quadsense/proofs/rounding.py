@@ -20,8 +20,8 @@ from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm
 from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import strictly_below
-from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 FEW = 1024
@@ -60,6 +60,8 @@ PRODUCT_UNDERFLOW = 1e-290
 
 def exact_sum(values: Vector) -> float:
     """Return the sum, rounded once: `math.fsum` of lists."""
+    if values.size <= FEW:
+        return math.fsum(values.tolist())
     return math.fsum(
         chain.from_iterable(
             values[first : first + FEW].tolist() for first in range(0, values.size, FEW)

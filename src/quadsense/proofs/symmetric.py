@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import UNIT, Intervals
+from quadsense.core.packed import FEATURE_ROWS
 from quadsense.core.question import Question
-from quadsense.measurements.blockwise import FEATURE_ROWS
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import (
     MAX_GRAM_ROWS,

@@ -375,8 +375,10 @@ class Query:
         Without data those are left out that go by its size.
         """
         given = vars(self)
-        for name, default, check in CHECKED:
-            if given[name] is not default and (data is not None or name not in BY_SIZE):
+        for name, check in [
+            (name, check) for name, default, check in CHECKED if given[name] is not default
+        ]:
+            if data is not None or name not in BY_SIZE:
                 check(given[name], data)
 
     def answers(self) -> dict[str, Any]:
@@ -407,7 +409,8 @@ class Query:
         arrays = []
         own = given_in(data)
         values = {**given, **self.options, **own}
-        for name in (*own, *ANSWER, *self.options, *LIMITS):
+        told = [name for name in ANSWER if given[name] is not DEFAULTS[name]]
+        for name in (*own, *told, *self.options, *LIMITS):
             value, default = values[name], DEFAULTS.get(name)
             if value is default or value is None or value is False:
                 continue

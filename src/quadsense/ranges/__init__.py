@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -190,6 +191,20 @@ class Interval:
             end = _End(bound=sign * getattr(self, name), **parts)
             checks += _checked(name, end, data, question_of(data, sign * own.C, self.psd), sign)
         return Verification(tuple(checks))
+
+    def save_certificate(
+        self, path: str | os.PathLike[str], U: Any, b: Any = None, **options: Any
+    ) -> None:
+        """Write the range to a JSON file that ``quadsense_check.py`` checks without this package.
+
+        Parameters
+        ----------
+        path : path-like
+        U, b, **options
+            As in `check`.
+        """
+        make = import_module("quadsense.certificates")
+        make.write(path, make.fields_of_range(self, measurements_of(Query(U, b, **options))))
 
     def stretched(self, columns: npt.NDArray[np.int64]) -> Interval:
         """Return the same range with its matrices for ``D A D`` in place of A."""

@@ -21,8 +21,8 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.base import LENIENT
 from quadsense.methods.conic.solve import Solution, solve_question
-from quadsense.methods.steps import LENIENT
 from quadsense.proofs.definite import EIGEN_FLOPS
 from quadsense.proofs.infeasible import Conflict, Exact, check_exactly, exactly, user_dual
 from quadsense.proofs.rounding import enclosure

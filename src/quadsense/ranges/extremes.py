@@ -20,6 +20,7 @@ from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.methods import COLD, Problem, Warm
 from quadsense.methods.balance import balanced
+from quadsense.methods.base import Stepped, own
 from quadsense.methods.conic import finish
 from quadsense.methods.conic.finish import asking, of_equalities
 from quadsense.methods.conic.many import Many
@@ -27,7 +28,6 @@ from quadsense.methods.conic.program import KernelProgram, prepare
 from quadsense.methods.conic.solve import is_inside
 from quadsense.methods.conic.start import Inside, balanced_point, start
 from quadsense.methods.conic.steps import KernelState, advance, measured
-from quadsense.methods.steps import Stepped, own
 from quadsense.proofs.infeasible import user_dual
 from quadsense.proofs.positive import directions, flattest
 from quadsense.proofs.rounding import enclosure

@@ -26,6 +26,7 @@ from quadsense.proofs.infeasible import (
     smallest_hitting_set,
 )
 from quadsense.result.values import (
+    NEGLIGIBLE,
     Comparison,
     Objective,
     check_objective,
@@ -52,7 +53,7 @@ def within_gap(data: Measurements, upper: float, lower: float, gap: float) -> bo
     ratios = np.abs(to_numpy(data.b)) / to_numpy(data.tolerance)
     # Constraints and equalities have no error to weigh.
     scale = float(np.max(ratios, initial=0.0, where=~data.hard))
-    return upper <= 1e-8 * scale or upper - lower <= 1.001 * gap * upper
+    return upper <= NEGLIGIBLE * scale or upper - lower <= 1.001 * gap * upper
 
 
 @dataclass(frozen=True)

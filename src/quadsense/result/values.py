@@ -60,11 +60,11 @@ class Comparison:
         self, data: Measurements, found: Enclosure, set_aside: Any = (), size: float = 0.0
     ) -> None:
         self.data, self.set_aside = data, set_aside
-        self._judging = data.unit_ends.allowing(size)
+        self._judging, rows = data.unit_ends.allowing(size), data.unit_rows
         self._z, self._spread = to_numpy(found.z), to_numpy(found.error)
-        self._norms = to_numpy(data.unit_rows.norms)
+        self._norms = to_numpy(rows.norms)
         # u = 0 reads 0 whatever A is
-        self._dead = self._norms == 0 if data.unit_rows.has_zero_rows else None
+        self._dead = self._norms == 0 if rows.has_zero_rows else None
         assert data.ends is not None
         self._ends = data.ends
 
@@ -299,6 +299,7 @@ def make_objective(
     gap: float,
     conditional: bool = False,
     bounded: bool = False,
+    clipped: bool = True,
 ) -> Objective | None:
     """Return what A costs, with bounds proved from the data; None where nothing can be said.
 
@@ -320,6 +321,8 @@ def make_objective(
     bounded : bool, default=False
         Whether `dual` must give its bound even where the objective is 0 up to rounding, so that
         the bound 0 would be near enough.
+    clipped : bool, default=True
+        Whether the bound is to be no better than the value, of which rounding takes what it may.
 
     Notes
     -----
@@ -354,7 +357,8 @@ def make_objective(
             dual = None
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
-    below = min(below, value if fits else above)
+    if clipped:
+        below = min(below, value if fits else above)
     closed = math.isfinite(above) and above - below <= max(gap * abs(above), SMALLEST_VALUE)
     if not closed and math.isfinite(above):
         nothing = _nothing(data, question, matrix, size) if nothing is None else nothing
@@ -469,7 +473,7 @@ def check_objective(
     """Recompute all that is stated of the preference, from the data alone."""
     again = make_objective(
         data, stated.preference, matrix, reads, error, stated.dual, fits=fits, gap=stated.gap,
-        conditional=bool(stated.condition), bounded=stated.lower > 0.0,
+        conditional=bool(stated.condition), bounded=stated.lower > 0.0, clipped=False,
     )  # fmt: skip
     if again is None:
         yield Check("objective", False, "nothing was preferred")

@@ -16,7 +16,7 @@ from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property, record
 from quadsense.methods import COLD, Method, Problem, Warm
-from quadsense.methods.steps import looked
+from quadsense.methods.base import looked
 from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.run.fingerprint import mark
 from quadsense.run.recorder import Recorder

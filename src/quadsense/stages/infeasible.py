@@ -17,8 +17,8 @@ from quadsense.core.matrix import SensedMatrix, is_positive
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.methods import COLD, METHODS
+from quadsense.methods.base import LENIENT, own
 from quadsense.methods.conic.solve import solve_question
-from quadsense.methods.steps import LENIENT, own
 from quadsense.methods.traits import MAX_WIDE, GapOptions
 from quadsense.preferences import Preference, make_question
 from quadsense.proofs.infeasible import Proof, check_infeasible, user_dual

@@ -20,7 +20,7 @@ from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import shown_outside
 from quadsense.methods import COLD, METHODS, Warm
-from quadsense.methods.steps import own
+from quadsense.methods.base import own
 from quadsense.preferences import (
     TERMS,
     Preference,
@@ -349,7 +349,9 @@ def _by_objective(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
     methods, prefer = request.plan.methods, request.preferences[0].name
     if prefer == "any":
         return (), methods
-    shape, able, others = changed(request.shape, prefer=prefer), [], []
+    shape, able, others = request.shape, [], []
+    if shape.prefer != prefer:
+        shape = changed(shape, prefer=prefer)
     for name in methods:
         kind = METHODS.traits(name)
         if prefer in kind.preferences - kind.built_in and kind.serves(shape):

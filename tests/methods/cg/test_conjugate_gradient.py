@@ -19,7 +19,7 @@ import quadsense
 import quadsense.methods.cg.residuals as cg
 from quadsense.core.packed import features, pack, unpack
 from quadsense.core.products import adjoint, forward, gram, gram_product, unknowns
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.span import Span, steps_left
 from quadsense.methods.cg.system import factor

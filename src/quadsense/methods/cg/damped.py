@@ -30,17 +30,24 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property, changed, record
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.active_set import nearest_within
-from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.base import (
+    COLD,
+    LENIENT,
+    Problem,
+    Stepped,
+    Warm,
+    own,
+    product_flops,
+    stride_of,
+)
 from quadsense.methods.cg.system import (
     CGFactor,
     NormalOperator,
     factor,
     given_gram,
     pays_to_form,
-    product_flops,
 )
 from quadsense.methods.cg.traits import ConjugateGradientTraits
-from quadsense.methods.steps import LENIENT, Stepped, own
 from quadsense.system.memory import MAX_FORMED_BYTES
 from quadsense.vocabulary import Claim, because
 
@@ -88,9 +95,6 @@ SINGLE_BYTES = 4
 
 MAX_STRETCH_STEPS = 300
 """Steps after which the residual is recomputed at the latest."""
-
-STRIDE_FLOPS = 2e7
-"""Work between two looks at the clock."""
 
 
 @record(frozen=True)
@@ -338,7 +342,7 @@ class Damped(ConjugateGradientTraits, Stepped):
 
     def stride(self, program: DampedProgram) -> int:
         """Some steps."""
-        return max(1, min(50, int(STRIDE_FLOPS / program.step_flops)))
+        return stride_of(program.problem, program.step_flops)
 
     def advance(self, program: DampedProgram, state: DampedState, steps: int) -> DampedState:
         """Advance by at most that many steps."""

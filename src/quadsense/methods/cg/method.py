@@ -10,7 +10,18 @@ import numpy as np
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import record
-from quadsense.methods.base import COLD, Problem, Trace, Warm
+from quadsense.methods.base import (
+    COLD,
+    Problem,
+    Stepped,
+    Trace,
+    Warm,
+    at_work,
+    own,
+    start_matrix,
+    stride_of,
+    weighed_rows,
+)
 from quadsense.methods.cg import residuals
 from quadsense.methods.cg.system import (
     CGSystem,
@@ -20,23 +31,8 @@ from quadsense.methods.cg.system import (
     starting_ratio,
 )
 from quadsense.methods.cg.traits import ConjugateGradientTraits
-from quadsense.methods.steps import (
-    Stepped,
-    at_work,
-    own,
-    start_matrix,
-    weighed_rows,
-    works_on_device,
-)
-from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
+from quadsense.proofs.rounding import Enclosure, dense_error, frobenius, reading_error
 from quadsense.vocabulary import Claim, because
-
-STRIDE_FLOPS = 1e9
-"""Float64 operations that a stride may take, some tens of milliseconds of a core."""
-
-DEVICE_STRIDE_FLOPS = 1e11
-"""The same on a GPU, some milliseconds of a large one: what is wasted at most where a fit is met by
-the first of the steps, which are looked at only after the last."""
 
 
 @record(frozen=True)
@@ -112,8 +108,7 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
     def stride(self, program: CGProgram) -> int:
         """Steps worth a few milliseconds; of a device, too, which is waited for once in them."""
-        worth = DEVICE_STRIDE_FLOPS if works_on_device(program.problem) else STRIDE_FLOPS
-        return max(1, min(12, int(worth // max(program.system.step_cost(True), 1.0))))
+        return stride_of(program.problem, program.system.step_cost(True))
 
     def patience(self, program: CGProgram) -> int:
         """Strides in which the worst residual must have fallen at all."""
@@ -137,8 +132,10 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             return None
         # Of the unit rows, from those weighed by their tolerances.
         z = own(problem, state.z / program.squares)
-        size = float(np.linalg.norm(state.A))
-        return Enclosure(z, dense_error(problem.rows, size) + reading_error(problem.b))
+        size = frobenius(state.A) if type(state.A) is np.ndarray else np.linalg.norm(state.A)
+        inner = 0 if program.system.features is None else program.system.unknowns
+        error = dense_error(problem.rows, float(size), inner)
+        return Enclosure(z, error + reading_error(problem.b))
 
     def correct(
         self, program: CGProgram, state: residuals.CGState, z: Array, goal: float

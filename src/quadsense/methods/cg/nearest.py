@@ -23,10 +23,9 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.device import numbers
-from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.base import COLD, LENIENT, Problem, Stepped, Warm
 from quadsense.methods.cg.damped import DampedProgram, matrix_of
 from quadsense.methods.cg.traits import ConjugateGradientTraits
-from quadsense.methods.steps import LENIENT, Stepped
 from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because
 

@@ -235,7 +235,7 @@ def _direct_normal(system: CGSystem, state: CGState) -> CGState | None:
     With N the normal matrix and ``g = F*(z)``, ``g.N^-1 g`` is the squared distance of z to the
     least-squares residual.
     """
-    F, x, A = system.F, state.base, state.A
+    F, Psi, x, A = system.F, system.features, state.base, state.A
     z, ratio, ratios, decreases = state.z, state.max_ratio, [state.max_ratio], []
     enough = MAX_DISTANCE * system.narrowest
     distance = size = math.sqrt(float(z @ z))
@@ -244,7 +244,7 @@ def _direct_normal(system: CGSystem, state: CGState) -> CGState | None:
             distance = size
             break
         scale = float(np.abs(z).max()) or 1.0
-        gradient = pack(F.adjoint(z / scale))
+        gradient = pack(F.adjoint(z / scale)) if Psi is None else (z / scale) @ Psi
         w = system.factor.solve(gradient)
         distance = scale * math.sqrt(max(float(gradient @ w), 0.0))
         if iteration and distance <= enough:

@@ -18,15 +18,18 @@ from scipy.linalg import blas, lapack
 
 from quadsense.arrays import Array, require_memory
 from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
+from quadsense.core.packed import FEW_ENTRIES, pack, summed_products
 from quadsense.core.products import Float, Inexact, gram_product
 from quadsense.core.records import cached_property, record
 from quadsense.device import waits
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import Problem
+from quadsense.methods.base import Problem, own, product_flops
 from quadsense.methods.cg.traits import ENTRY
-from quadsense.methods.steps import own
 from quadsense.methods.traits import HALF_RATE
-from quadsense.system.memory import MAX_FORMED_BYTES
+from quadsense.proofs.rounding import frobenius
+from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
+from quadsense.system.watch import real_flops
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
 # eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
@@ -96,7 +99,8 @@ def factor(upper: Float) -> CGFactor:
         factors = scale.astype(upper.dtype, copy=False)
         upper *= factors
         upper *= factors[:, None]
-    added, shift = 0.0, FIRST_SHIFT * float(np.finfo(upper.dtype).eps) * math.sqrt(len(upper))
+    unit = EPS_SINGLE if upper.dtype == np.float32 else UNIT_ROUNDING
+    added, shift = 0.0, FIRST_SHIFT * unit * math.sqrt(len(upper))
     while True:
         add_to_diagonal(upper, shift - added)
         added = shift
@@ -188,14 +192,14 @@ class NormalOperator:
     @cached_property
     def K(self) -> Vector:
         """Upper triangle of the Gram matrix."""
-        require_memory("method cg: the Gram matrix", (4 if self.single else 8) * self.F.m**2)
+        require_memory("method cg: the Gram matrix", _bytes(self.single) * self.F.m**2)
         return self.F.gram_triangle(single=self.single)
 
     def triangle(self, single: bool) -> Vector:
         """Return the upper triangle of K, in Fortran order, for the caller to overwrite."""
         if self.formed:
             return self.K.astype(np.float32 if single else np.float64, order="F")
-        require_memory("method cg: the Gram matrix", (4 if single else 8) * self.F.m**2)
+        require_memory("method cg: the Gram matrix", _bytes(single) * self.F.m**2)
         return self.F.gram_triangle(single=single)
 
     def times(self, y: Vector, double: bool) -> tuple[Vector, Inexact | None]:
@@ -224,11 +228,6 @@ def given_gram(problem: Problem) -> Callable[[Vector], Array]:
     gram = problem.gram
     assert gram is not None
     return lambda y: gram.apply(own(problem, y))
-
-
-def product_flops(F: Sensing) -> float:
-    """Float64 flops of F or of its adjoint, of rows that are dense."""
-    return (8.0 if F.is_complex else 2.0) * F.m * float(F.n) ** 2
 
 
 def pays_to_form(F: Sensing, steps: float, entry: float, share: float) -> bool:
@@ -331,13 +330,24 @@ class CGSystem:
     def nothing(self) -> Vector:
         """0 as the iterate is kept."""
         size = self.unknowns if self.in_matrix_coordinates else self.F.m
+        if type(self.b) is np.ndarray:  # in a tenth of the time
+            return np.zeros(size)
         return np.zeros_like(self.b, shape=(size,))
+
+    @cached_property
+    def features(self) -> Vector | None:
+        """F as an explicit matrix, of few rows of a NumPy array; otherwise None."""
+        F = self.F
+        small = self.in_matrix_coordinates and F.m * self.unknowns <= FEW_ENTRIES
+        return F.features() if small and type(F.kind) is Dense and F.xp is np else None
 
     @cached_property
     def factor(self) -> CGFactor:
         """The preconditioner."""
-        require_memory("method cg: the factored normal equations", 8 * self._factor_size**2)
+        require_memory("method cg: the factored normal equations", self.factor_bytes)
         if self.in_matrix_coordinates:
+            if self.features is not None and self.unknowns <= MAX_DOUBLE_ORDER:
+                return factor(summed_products((self.features,), self.unknowns, np.float64))
             return factor_normal(self.F)
         return factor(self.operator.triangle(single=True))
 
@@ -366,9 +376,14 @@ class CGSystem:
 
         The error of evaluating ``u* A u - b`` is bounded through ``|u|^T |A| |u| <= ||A||_F``.
         """
-        z = self.F.forward(A) - self.b
-        size = self.F.amplification * np.linalg.norm(A)
-        bound = 4 * (self.F.n + 8) * UNIT_ROUNDING * size + 2 * UNIT_ROUNDING * np.abs(self.b)
+        Psi, terms = self.features, self.F.n
+        if Psi is None:
+            z = self.F.forward(A) - self.b
+        else:
+            z, terms = Psi @ pack(A) - self.b, self.unknowns
+        norm = frobenius(A) if type(A) is np.ndarray else np.linalg.norm(A)
+        size = self.F.amplification * norm
+        bound = 4 * (terms + 8) * UNIT_ROUNDING * size + 2 * UNIT_ROUNDING * np.abs(self.b)
         return z, A, self.worst_ratio(z, bound)
 
     def from_coefficients(self, y: Vector, double: bool) -> Inexact:
@@ -380,7 +395,7 @@ class CGSystem:
     def from_start(self, A: Inexact) -> Inexact:
         """A with A_1 added, in its place."""
         if isinstance(self.A1, float):
-            A[np.diag_indices(self.F.n)] += self.A1
+            add_to_diagonal(A, self.A1)
         else:
             A += self.A1
         return A
@@ -396,13 +411,18 @@ class CGSystem:
         """Float64 flops of the preconditioner and a few steps with it."""
         m, n = map(float, self.F.shape)
         size = self._factor_size
-        build = m * size if self.in_matrix_coordinates else _weight(self.F) * m * n
+        build = m * size if self.in_matrix_coordinates else real_flops(self.F.is_complex) * m * n
         return 0.5 * size * (size * size / 3.0 + build) + 4.0 * self._product_cost
+
+    @property
+    def factor_bytes(self) -> int:
+        """Bytes of the preconditioner in double precision."""
+        return FLOAT64_BYTES * self._factor_size**2
 
     @property
     def factor_fits(self) -> bool:
         """Whether the preconditioner keeps to `memory`, in double precision if need be."""
-        return 8 * self._factor_size**2 <= self.memory
+        return self.factor_bytes <= self.memory
 
     @cached_property
     def _product_cost(self) -> float:
@@ -447,7 +467,7 @@ def prepare(
     contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
     steps = 1.0 - math.log(max(ratio, 1.0)) / math.log(contraction)
     share = _share(F) if ratio <= SINGLE_GAIN or F.coarse else 1.0
-    cheaper = 8 * m * m <= memory and pays_to_form(F, steps, ENTRY, share)
+    cheaper = FLOAT64_BYTES * m * m <= memory and pays_to_form(F, steps, ENTRY, share)
     # With n > m no n-by-n matrix is formed, whatever the cost.
     operator = NormalOperator(F, n > m or cheaper)
     return CGSystem(F, b, delta, A1, z1, operator, memory, start_ratio=ratio)
@@ -459,9 +479,9 @@ def starting_ratio(F: Sensing, b: Vector, delta: Vector, z1: Vector) -> float:
     return float(((np.abs(z1) + (F.n + 4) * UNIT_ROUNDING * size) / delta).max(initial=0.0))
 
 
-def _weight(F: Sensing) -> float:
-    """Real multiplications in a multiplication of two entries of a row."""
-    return 4.0 if F.is_complex else 1.0
+def _bytes(single: bool) -> int:
+    """Bytes of a number."""
+    return FLOAT64_BYTES // 2 if single else FLOAT64_BYTES
 
 
 def _share(F: Sensing) -> float:

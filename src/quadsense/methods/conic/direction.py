@@ -26,10 +26,9 @@ from quadsense.methods.conic.coordinates import (
     KernelCoordinates,
     PlainCoordinates,
     ScaledCoordinates,
-    SeenCoordinates,
 )
 from quadsense.methods.conic.program import KernelProgram
-from quadsense.methods.conic.system import KernelSystem
+from quadsense.methods.conic.system import system_of
 from quadsense.methods.psd.maps import cholesky
 from quadsense.system.watch import look
 
@@ -215,7 +214,7 @@ def plain_coordinates(program: KernelProgram, weights: Vector) -> PlainCoordinat
     if program.alpha:
         return PlainCoordinates(program.F, 2.0 * program.alpha, program.kept)
     largest = float(np.max(weights, where=~program.equal, initial=0.0)) or 1.0
-    return SeenCoordinates(program.F, REGULARIZATION * largest, program.kept)
+    return program.coordinates(program.F, REGULARIZATION * largest, program.kept)
 
 
 @dataclass(frozen=True)
@@ -373,7 +372,7 @@ class Newton:
             self.coordinates = cone.coordinates(program)
         else:
             self.coordinates = plain_coordinates(program, total)
-        self.system = KernelSystem(self.coordinates, self.inverse, program.equal, enough, single)
+        self.system = system_of(self.coordinates, self.inverse, program.equal, enough, single)
         self.border: tuple[Array, Vector, Vector] | None = None
         if program.common:
             zero = np.zeros_like(program.C)

@@ -13,12 +13,11 @@ from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.device import waits
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
-from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.base import COLD, LENIENT, Problem, Stepped, Warm, nothing, own
 from quadsense.methods.conic import finish, steps
 from quadsense.methods.conic.program import KernelProgram, prepare
 from quadsense.methods.conic.solve import MAX_STEPS, Ended, ended, in_units, is_answer
 from quadsense.methods.conic.traits import ConicTraits
-from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.vocabulary import Claim, because
 
 

@@ -9,6 +9,7 @@ gives way, ``v = reading + y/(2w)``, so that no multiplier is a difference of re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.basis import basis_of_span
 from quadsense.core.intervals import EPS, Array
+from quadsense.core.products import basis_of_span
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.device import fetched
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.conic.coordinates import SeenCoordinates
+from quadsense.methods.conic.coordinates import PlainCoordinates, SeenCoordinates
 from quadsense.methods.psd.maps import forward_error
 
 Mask = npt.NDArray[np.bool_]
@@ -91,6 +92,8 @@ class KernelProgram:
         `SIGNS`, where the rows are.
     kept : dict
         What was found out of the rows alone, from step to step and for every C.
+    coordinates : callable
+        Makes the coordinates in which steps without a cone and without a distance are solved for.
     """
 
     question: Question
@@ -119,6 +122,7 @@ class KernelProgram:
     contradiction: bool
     signs: Vector
     kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    coordinates: Callable[..., PlainCoordinates] = SeenCoordinates
 
     @property
     def psd(self) -> bool:

@@ -16,10 +16,10 @@ from quadsense.arrays import to_numpy
 from quadsense.core.intervals import Array, Intervals, Real
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.base import LENIENT
 from quadsense.methods.conic import finish, steps
 from quadsense.methods.conic.program import KernelProgram, prepare
 from quadsense.methods.conic.solve import MAX_STEPS
-from quadsense.methods.steps import LENIENT
 
 
 @dataclass(frozen=True)

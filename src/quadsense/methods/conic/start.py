@@ -14,7 +14,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Array
 from quadsense.methods.conic.direction import KernelPoint, plain_coordinates
 from quadsense.methods.conic.program import KernelProgram, Mask
-from quadsense.methods.conic.system import ROUGH_RESIDUAL, KernelSystem
+from quadsense.methods.conic.system import ROUGH_RESIDUAL, system_of
 from quadsense.methods.psd.maps import cholesky, forward
 
 CONE_START_FACTOR = 3.0
@@ -31,7 +31,7 @@ MAX_BALANCES = 8
 """Looks at the size of the first products."""
 
 
-def start(program: KernelProgram, A: Array | None = None) -> KernelPoint:
+def start(program: KernelProgram, A: Array | None = None, y: Vector | None = None) -> KernelPoint:
     """Return the first point.
 
     Parameters
@@ -39,9 +39,10 @@ def start(program: KernelProgram, A: Array | None = None) -> KernelPoint:
     program : KernelProgram
     A : ndarray, shape (n, n), optional
         A matrix well inside, in units of the program; positive definite where that is asked.
+    y : ndarray, shape (m,), optional
+        Its dual vector, where least squares are known.
     """
     X: Array | None = None
-    y: Vector | None = None
     if program.psd:
         if A is not None:
             X = cholesky(A)
@@ -50,8 +51,9 @@ def start(program: KernelProgram, A: Array | None = None) -> KernelPoint:
         A = X @ X.conj().T
         v = forward(program.F, X)
     else:
-        fit, y = _least_squares(program)
-        A = fit if A is None else A
+        if A is None or y is None:
+            fit, y = _least_squares(program)
+            A = fit if A is None else A
         v = program.F.forward(A)
     return _around(program, A, X, v, y)
 
@@ -108,7 +110,7 @@ def _least_squares(program: KernelProgram) -> tuple[Array, Vector]:
     E = np.where(program.equal, 0.0, width / float(np.max(width, initial=1e-6)))
     weights = 1.0 / np.where(program.equal, 1.0, E)
     try:
-        system = KernelSystem(
+        system = system_of(
             plain_coordinates(program, weights), E, program.equal, ROUGH_RESIDUAL, True
         )
         fit, y, _ = system.solve(zero, middle)

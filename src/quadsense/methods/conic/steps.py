@@ -128,11 +128,11 @@ class KernelState:
         return self.gap + self.slip + self.imbalance * self.size
 
 
-def first(program: KernelProgram, A: Array | None = None) -> KernelState:
-    """Return the state to begin with, A of which is given where one well inside is known."""
+def first(program: KernelProgram, A: Array | None = None, y: Vector | None = None) -> KernelState:
+    """Return the state to begin with, at an A well inside where one is known; see `start`."""
     relaxed = program.relaxed
     if relaxed is None or A is not None:
-        return measured(program, start(program, A), 0)
+        return measured(program, start(program, A, y), 0)
     return replace(measured(relaxed, start(relaxed), 0), relaxed=True)
 
 

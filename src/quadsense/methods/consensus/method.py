@@ -9,14 +9,13 @@ import numpy as np
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
-from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.base import COLD, LENIENT, Problem, Stepped, Warm, nothing, own
 from quadsense.methods.consensus import steps
 from quadsense.methods.consensus.program import ConsensusProgram, prepare
 from quadsense.methods.consensus.steps import ConsensusState
 from quadsense.methods.consensus.traits import ConsensusTraits
 from quadsense.methods.least_squares.bounds import SquaresVerdict
 from quadsense.methods.least_squares.face import with_trace
-from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.vocabulary import Claim, because
 
 STRIDE_FLOPS = 2e8

@@ -10,7 +10,7 @@ import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.device import numbers
-from quadsense.measurements.diagonal import Diagonal, KnownBasis, known_basis
+from quadsense.measurements.gram import Diagonal, KnownBasis, known_basis
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares import program as squares

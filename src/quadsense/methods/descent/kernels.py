@@ -1,22 +1,24 @@
-"""The inner loops: one source, compiled by Numba for NumPy arrays, plain for other namespaces.
+"""The compiled loops of `gd` and `sgd`, where K is an array of NumPy's or the identity.
 
 Residuals come as ratios ``y_i = z_i / delta_i``, coefficients as ``d_i`` (see `Problem`), so that
 *met* is ``max|y| <= 1`` and the sharpness is a number ``L = lam * delta``. Values of sinh and cosh
-are divided by ``exp(shift)`` (see `theory.log_potential`).
+are divided by ``exp(shift)`` (see `theory.log_potential`). K is an empty array where it is the
+identity.
 """
 
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
-from quadsense.arrays import device, like, namespace
-from quadsense.methods.descent.program import (
+from quadsense.methods.descent import loops
+from quadsense.methods.descent.gd import (
     BATCH_STEP_GROWTH,
     MAX_BATCH_STEP,
     MAX_EXPONENT,
@@ -29,6 +31,20 @@ from quadsense.methods.descent.program import (
 
 # Sums may be reordered and fused, but NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
+
+# Coefficients of the Taylor series of exp, the highest first: to rounding on [-ln2/2, ln2/2].
+TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
+# ln 2 in two parts, as in Cody and Waite: whole multiples of the first, of so many bits, are exact.
+HIGH_BITS = 32
+LN2_HIGH = math.ldexp(math.floor(math.ldexp(math.log(2.0), HIGH_BITS)), -HIGH_BITS)
+# What is left of it, to all digits of float64, and its inverse.
+LN2_LOW, LOG2_E = float(Decimal(2).ln() - Decimal(LN2_HIGH)), 1.0 / math.log(2.0)
+# Of float64: bits of the mantissa, what is added to an exponent, and the logarithm of the smallest
+# number of all digits.
+MANTISSA, BIAS = int(np.finfo(np.float64).nmant), 1 - int(np.finfo(np.float64).minexp)
+LEAST_EXPONENT = math.log(float(np.finfo(np.float64).tiny))
+# Share of its largest value to which a maintained norm may fall before rounding shows in it.
+MIN_NORM_LEFT = 1e-6
 
 
 @intrinsic
@@ -43,31 +59,21 @@ def _float_from_bits(typing_context: Any, bits: Any) -> Any:
 
 @njit(inline="always")
 def exp_clipped(x: float) -> float:
-    """``exp(x)`` for x in [-708, 709] (clipped below): Taylor on [-ln2/2, ln2/2], 1 ulp.
+    """``exp(x)`` for x up to 709, clipped below where float64 ends: Taylor's series, 1 ulp.
 
-    Unlike a call into the C library it vectorises; ln 2 is split as in Cody and Waite.
+    Unlike a call into the C library it vectorises.
     """
-    x = max(x, -708.0)
-    k = np.floor(x * 1.4426950408889634 + 0.5)
-    r = x - k * 6.93147180369123816490e-01
-    r = r - k * 1.90821492927058770002e-10
-    p = 1.6059043836821613e-10
-    p = p * r + 2.08767569878681e-09
-    p = p * r + 2.505210838544172e-08
-    p = p * r + 2.755731922398589e-07
-    p = p * r + 2.7557319223985893e-06
-    p = p * r + 2.48015873015873e-05
-    p = p * r + 0.0001984126984126984
-    p = p * r + 0.001388888888888889
-    p = p * r + 0.008333333333333333
-    p = p * r + 0.041666666666666664
-    p = p * r + 0.16666666666666666
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    return p * _float_from_bits((np.int64(k) + 1023) << 52)  # type: ignore[call-arg]
+    x = max(x, LEAST_EXPONENT)
+    k = np.floor(x * LOG2_E + 0.5)
+    r = x - k * LN2_HIGH
+    r = r - k * LN2_LOW
+    p = 0.0
+    for coefficient in TAYLOR:
+        p = p * r + coefficient
+    return p * _float_from_bits((np.int64(k) + BIAS) << MANTISSA)  # type: ignore[call-arg]
 
 
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def evaluate(y: Any, q: Any, eta: float, sharpness: float, shift: float) -> Any:
     """Move to ``y - eta q`` and evaluate the potential there.
 
@@ -81,18 +87,6 @@ def evaluate(y: Any, q: Any, eta: float, sharpness: float, shift: float) -> Any:
     top : float
         ``max|moved|``.
     """
-    xp = namespace(y)
-    moved = y - eta * q
-    x = sharpness * xp.abs(moved)
-    grown = xp.exp(xp.clip(x - shift, max=MAX_EXPONENT))
-    decayed = xp.exp(-x - shift)
-    sigma = 0.5 * xp.sign(moved) * (grown - decayed)
-    total = 0.5 * float(xp.sum(grown + decayed))
-    return moved, sigma, total, float(xp.max(xp.abs(moved)))
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _evaluate_fast(y: Any, q: Any, eta: float, sharpness: float, shift: float) -> Any:
     m = y.shape[0]
     moved, sigma = np.empty(m), np.empty(m)
     floor = math.exp(-2.0 * shift)
@@ -113,49 +107,21 @@ def _evaluate_fast(y: Any, q: Any, eta: float, sharpness: float, shift: float) -
     return moved, sigma, 0.5 * total, top
 
 
-# An overload's own options do not reach the division, whose check would keep the loop from
-# vectorising: it calls a function compiled with them.
-@overload(evaluate)
-def _evaluate_compiled(y: Any, q: Any, eta: Any, sharpness: Any, shift: Any) -> Any:
-    def implementation(y: Any, q: Any, eta: Any, sharpness: Any, shift: Any) -> Any:
-        return _evaluate_fast(y, q, eta, sharpness, shift)
-
-    return implementation
-
-
+@njit(cache=True, error_model="numpy")
 def apply_gram(gram: Any, scale: Any, sigma: Any) -> Any:
     """``G K G sigma``, G = diag(scale)."""
-    if gram.kind == "identity":
+    if gram.shape[0] == 0:
         return sigma
-    return scale * gram.apply(scale * sigma)
+    return scale * np.dot(gram, scale * sigma)
 
 
-@overload(apply_gram, jit_options={"error_model": "numpy"})
-def _apply_gram_compiled(gram: Any, scale: Any, sigma: Any) -> Any:
-    """`gram` is the (m, m) array K, or an empty one for the identity."""
-
-    def implementation(gram: Any, scale: Any, sigma: Any) -> Any:
-        if gram.shape[0] == 0:
-            return sigma
-        return scale * np.dot(gram, scale * sigma)
-
-    return implementation
-
-
+@njit(cache=True, fastmath=FAST)
 def dot(a: Any, b: Any) -> float:
-    """Inner product as a Python number."""
-    return float(namespace(a).sum(a * b))
-
-
-@overload(dot, jit_options={"fastmath": FAST})
-def _dot_compiled(a: Any, b: Any) -> Any:
-    def implementation(a: Any, b: Any) -> Any:
-        total = 0.0
-        for i in range(a.shape[0]):
-            total += a[i] * b[i]
-        return total
-
-    return implementation
+    """Inner product."""
+    total = 0.0
+    for i in range(a.shape[0]):
+        total += a[i] * b[i]
+    return total
 
 
 @njit(cache=True)
@@ -166,6 +132,10 @@ def next_target(target: float, goal: float, top: float) -> float:
     return target
 
 
+draw_batch = njit(cache=True)(loops.draw_batch)
+
+
+@njit(cache=True, error_model="numpy")
 def descend(
     gram: Any,
     scale: Any,
@@ -185,7 +155,7 @@ def descend(
     Parameters
     ----------
     gram, scale
-        K and the scaling of its rows and columns (see `apply_gram`).
+        K and the scaling of its rows and columns.
     y, d : arrays of shape (m,)
         Residual ratios and coefficients; not changed.
     base, sharpness, target : float
@@ -247,20 +217,6 @@ def descend(
     return y, d, sharpness, target, c, value, top, taken
 
 
-descend_compiled = njit(cache=True, error_model="numpy")(descend)
-
-
-@njit(cache=True)
-def draw_batch(rng: Any, order: Any, size: int) -> None:
-    """Put a uniform subset of that size at the head of the permutation `order`, in place."""
-    m = order.shape[0]
-    for k in range(size):
-        j = k + int(rng.random() * (m - k))
-        held = order[k]
-        order[k] = order[j]
-        order[j] = held
-
-
 @njit(cache=True)
 def _batch_step(c: float, base: float, worse: bool) -> float:
     """The next step of batches: halved where the potential rose, else raised."""
@@ -306,7 +262,7 @@ def sample_orthonormal(
     since, over = 0, 0  # none over: a rebuild is due
     taken = 0
     while True:
-        if over == 0 or since >= epoch or norm2 <= 1e-6 * peak2 or taken >= steps:
+        if over == 0 or since >= epoch or norm2 <= MIN_NORM_LEFT * peak2 or taken >= steps:
             top = 0.0
             for i in range(m):
                 top = max(top, abs(y[i]))
@@ -354,30 +310,20 @@ def sample_orthonormal(
         taken += 1
 
 
+@njit(cache=True, fastmath=FAST)
 def apply_columns(gram: Any, scale: Any, sigma: Any, batch: Any) -> Any:
     """``G K G chosen`` and ``chosen``: sigma with all but the batch set to zero."""
-    mask = np.zeros(sigma.shape[0])
-    mask[batch] = 1.0
-    chosen = sigma * like(mask, sigma)
-    index = namespace(sigma).asarray(batch, device=device(sigma))
-    return scale * gram.apply_part(scale * chosen, index), chosen
+    m = sigma.shape[0]
+    image, chosen = np.zeros(m), np.zeros(m)
+    for i in batch:  # K is symmetric: its rows lie contiguous
+        weight = scale[i] * sigma[i]
+        chosen[i] = sigma[i]
+        for j in range(m):
+            image[j] += weight * gram[i, j]
+    return scale * image, chosen
 
 
-@overload(apply_columns, jit_options={"fastmath": FAST})
-def _apply_columns_compiled(gram: Any, scale: Any, sigma: Any, batch: Any) -> Any:
-    def implementation(gram: Any, scale: Any, sigma: Any, batch: Any) -> Any:
-        m = sigma.shape[0]
-        image, chosen = np.zeros(m), np.zeros(m)
-        for i in batch:  # K is symmetric: its rows lie contiguous
-            weight = scale[i] * sigma[i]
-            chosen[i] = sigma[i]
-            for j in range(m):
-                image[j] += weight * gram[i, j]
-        return scale * image, chosen
-
-    return implementation
-
-
+@njit(cache=True, error_model="numpy")
 def sample_general(
     gram: Any,
     scale: Any,
@@ -442,6 +388,3 @@ def sample_general(
             c = _batch_step(c, base, value >= mark)
             mark, age = value, 0
     return y, d, sharpness, target, c, value, top, taken, mark, age
-
-
-sample_general_compiled = njit(cache=True, error_model="numpy")(sample_general)

@@ -23,16 +23,24 @@ from quadsense.arrays import Array, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import COLD, Problem, Trace, Warm
-from quadsense.methods.descent.program import Descent, DescentProgram, DescentState
+from quadsense.methods.base import COLD, SAME, Problem, Stepped, Trace, Warm, start_matrix
+from quadsense.methods.descent.gd import (
+    PASSES_PER_CHANGE,
+    STRIDE_ENTRIES,
+    Descent,
+    DescentProgram,
+    DescentState,
+)
 from quadsense.methods.descent.traits import SGD_BATCH, StochasticDescentTraits
-from quadsense.methods.steps import Stepped, start_matrix
 from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because
 
 MIN_AMPLE_ROWS, MAX_FEW_ENTRIES = 4, 2**20
 """Rows per unknown from which passes by parts are few; entries of U up to which, of fewer rows, the
 paper's small steps are the surer way."""
+
+SAMPLE_ENTRIES = 25
+"""Entries of K that are read in the time of a sample from orthonormal rows (measured)."""
 
 MAX_INNER_STEPS = 6
 """Conjugate gradient steps on a part: more would fit its noise."""
@@ -196,7 +204,7 @@ def _moved(
     z = F.forward(A) - to_numpy(problem.b)[here]
     ratios = np.abs(z) / delta
     squares = float(delta.min()) / delta
-    F = F.weighed(np.sqrt(squares)) if squares.min() < 1.0 - 1e-12 else F
+    F = F.weighed(np.sqrt(squares)) if squares.min() < SAME else F
     return _projected(F, -squares * z), ratios
 
 
@@ -291,11 +299,11 @@ class StochasticDescent(StochasticDescentTraits, Descent):
         """Steps worth about a millisecond, and several passes where samples are cheap."""
         m, batch = program.problem.m, self._batch_size(program.problem)
         if program.identity and program.compiled:
-            return max(1, max(40_000, 8 * m) // batch)
+            return max(1, max(STRIDE_ENTRIES // SAMPLE_ENTRIES, 2 * PASSES_PER_CHANGE * m) // batch)
         if not program.compiled:
-            return 10 if not program.on_device else max(10, program.device_stride)
-        work = m * (batch + 4) + (m**2 if program.eigenvalue == 0.0 else 0)
-        return max(1, 2_000_000 // work)
+            return program.stride
+        work = m * batch + (m**2 if program.eigenvalue == 0.0 else 0)
+        return max(1, STRIDE_ENTRIES // work)
 
     def patience(self, program: DescentProgram) -> int:
         """Strides without progress that count as stalled: at least 100 passes over the data."""
@@ -360,10 +368,10 @@ class StochasticDescent(StochasticDescentTraits, Descent):
 
 def _loop(program: DescentProgram) -> Any:
     """The loop for any K; imported here, so that only those who descend wait for Numba."""
-    if program.on_device:
-        from quadsense.methods.descent.on_device import sample
+    if program.compiled:
+        from quadsense.methods.descent.kernels import sample_general
 
-        return sample
-    from quadsense.methods.descent.kernels import sample_general, sample_general_compiled
+        return sample_general
+    from quadsense.methods.descent.loops import sample
 
-    return sample_general_compiled if program.compiled else sample_general
+    return sample

@@ -11,7 +11,7 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property, changed
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
-from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.base import COLD, LENIENT, Problem, Stepped, Warm, nothing, own
 from quadsense.methods.consensus.method import Consensus, PreparedConsensus
 from quadsense.methods.consensus.program import program_of
 from quadsense.methods.consensus.steps import ConsensusState, pulling, start
@@ -25,7 +25,6 @@ from quadsense.methods.least_squares.bounds import (
 )
 from quadsense.methods.least_squares.program import SquaresProgram, packed, prepare
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
-from quadsense.methods.steps import LENIENT, Stepped, nothing, own
 from quadsense.methods.traits import GapOptions
 from quadsense.vocabulary import Claim, because
 

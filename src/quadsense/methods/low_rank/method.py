@@ -12,10 +12,9 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, compact, is_numpy, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.sparse import Sparse
-from quadsense.methods.base import COLD, Problem, Warm
+from quadsense.methods.base import COLD, Problem, Stepped, Warm, nothing, own, stride_of
 from quadsense.methods.low_rank import descent
 from quadsense.methods.low_rank.gauss_newton import balanced
 from quadsense.methods.low_rank.phases import LowRankState, Phase, why_not
@@ -28,8 +27,7 @@ from quadsense.methods.low_rank.program import (
     takes_normal_equations,
 )
 from quadsense.methods.low_rank.starts import in_range, leading_factor
-from quadsense.methods.low_rank.traits import LIFT, LowRankTraits
-from quadsense.methods.steps import Stepped, nothing, own
+from quadsense.methods.low_rank.traits import LIFT, READINGS_PER_STEP, LowRankTraits
 from quadsense.vocabulary import Claim, because
 
 # Tolerances are kept within this factor of the largest reading, so that squares of ratios do not
@@ -261,8 +259,8 @@ class LowRank(LowRankTraits, Stepped):
     def stride(self, program: PreparedLowRank) -> int:
         """Steps worth a few milliseconds."""
         problem = program.problem
-        work = 8 * problem.m * problem.rows.n * max(problem.rank or 1, 1)
-        return max(1, min(20, 100_000_000 // work))
+        flops = READINGS_PER_STEP * problem.m * problem.rows.n * max(problem.rank or 1, 1)
+        return stride_of(problem, flops)
 
     def advance(self, program: PreparedLowRank, state: LowRankState, steps: int) -> LowRankState:
         """Return the state after at most `steps` more descent steps."""

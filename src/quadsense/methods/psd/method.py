@@ -16,14 +16,13 @@ from quadsense.core.intervals import Array, Intervals, Real
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import COLD, Method, Problem, Warm
+from quadsense.methods.base import COLD, Method, Problem, Stepped, Warm, nothing, own, start_matrix
 from quadsense.methods.conic.method import Conic, ConicProgram, ConicState
 from quadsense.methods.minimax.program import AskedRows, asked
 from quadsense.methods.psd import phases
 from quadsense.methods.psd.maps import forward, forward_error, positive_part
 from quadsense.methods.psd.program import ConeProgram, prepare
 from quadsense.methods.psd.traits import PsdTraits, interior_fits
-from quadsense.methods.steps import Stepped, nothing, own, start_matrix
 from quadsense.proofs.positive import PsdCertificate, certify
 from quadsense.vocabulary import Claim, because
 

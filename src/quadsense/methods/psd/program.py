@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quadsense.core.basis import basis_of_span
 from quadsense.core.intervals import EPS, Array, Intervals
+from quadsense.core.products import basis_of_span
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.system import CGSystem

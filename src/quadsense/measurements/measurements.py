@@ -24,6 +24,7 @@ from quadsense.arrays import (
     to_numpy,
 )
 from quadsense.core.intervals import EXACTNESS, KIND_EXACTNESS, Intervals
+from quadsense.core.noise import CONFIDENCE
 from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
 from quadsense.measurements.gram import (
@@ -67,7 +68,7 @@ from quadsense.typing import (
 
 
 def _mix_of(rows: Sensing, mix: MatrixLike | None) -> MatrixLike | None:
-    """The sums that were given, or else come with the rows."""
+    """Return the sums that were given, or else come with the rows."""
     own: MatrixLike | None = rows.kind.mix
     if own is not None and mix is not None:
         raise ValueError("U has its own sums over rows (U.mix): do not give mix")
@@ -75,7 +76,7 @@ def _mix_of(rows: Sensing, mix: MatrixLike | None) -> MatrixLike | None:
 
 
 def _of_intervals(ends: Intervals) -> Vector:
-    """The middles of intervals; of one with one end that end, and 0 where there is none."""
+    """Return the middles of intervals; of one with one end that end, and 0 where there is none."""
     one = np.where(np.isfinite(ends.above), ends.above, -ends.below)
     one = ends.reading + np.where(np.isfinite(one), one, 0.0)
     return np.where(ends.sides.all(axis=0), ends.middle(), one)
@@ -153,7 +154,7 @@ class Measurements(StoredMeasurements):
         weights: RealOrVector | None = None,
         sigma: Real | None = None,
         shots: RealOrVector | None = None,
-        confidence: Real = 0.95,
+        confidence: Real = CONFIDENCE,
         missing: MissingName = "raise",
     ) -> None:
         rows, of = checked_rows(U, conjugate), "U"
@@ -288,7 +289,7 @@ class Measurements(StoredMeasurements):
         return other
 
     def framed(self, columns: npt.NDArray[np.int64]) -> Measurements:
-        """The same readings of probes whose columns are multiplied by ``2^columns``.
+        """Return the same readings of probes whose columns are multiplied by ``2^columns``.
 
         Nothing is copied, and the unknown becomes ``D^-1 A D^-1`` for ``D = diag(2^columns)``.
         """
@@ -396,7 +397,7 @@ class Measurements(StoredMeasurements):
         return self.ends
 
     def with_tolerance(self, delta: RealOrVector | None = None, rtol: Real = 0.0) -> Measurements:
-        """The same probes and readings, nothing copied, with another tolerance.
+        """Return the same probes and readings, nothing copied, with another tolerance.
 
         What is not given stays: `delta` alone keeps the measurements' own rtol, and `rtol` alone
         their own delta.
@@ -423,7 +424,7 @@ class Measurements(StoredMeasurements):
         return ends if self.missing is None else ends.without(self.missing)
 
     def with_ends(self, ends: Intervals) -> Measurements:
-        """The same probes with these intervals, whatever they had.
+        """Return the same probes with these intervals, whatever they had.
 
         Constraints keep theirs where there are intervals of the user's rows only.
         """
@@ -433,7 +434,7 @@ class Measurements(StoredMeasurements):
         return self._with_ends(ends, ("facts", "orthonormal", "_known_rank", "gram"))
 
     def without_tolerance(self) -> Measurements:
-        """The same with ends one away from the readings, so that ratios are plain errors.
+        """Return the same with ends one away from the readings, so that ratios are plain errors.
 
         Constraints stay what they are.
         """
@@ -446,7 +447,7 @@ class Measurements(StoredMeasurements):
         return other
 
     def set_aside(self, index: Any) -> Measurements:
-        """The same measurements with those in `index` asked for nothing."""
+        """Return the same measurements with those in `index` asked for nothing."""
         index = rows_chosen(index, self.m)
         return self._with_ends(self._known_ends().without(index), ("orthonormal", "gram"))
 
@@ -480,7 +481,7 @@ class Measurements(StoredMeasurements):
         return self._rows.dtype
 
     def forward(self, A: Array) -> Array:
-        """``F(A)_i = u_i* A u_i``, mixed where asked: (n, n) to (m,)."""
+        """Return ``F(A)_i = u_i* A u_i``, mixed where asked: (n, n) to (m,)."""
         A = A if is_array(A) and not is_numpy(A) else as_numbers("A", A)
         if A.shape != (self.n, self.n):
             raise ValueError(f"A must have shape {(self.n, self.n)}, got {tuple(A.shape)}")
@@ -488,18 +489,18 @@ class Measurements(StoredMeasurements):
         return self.unit_rows.forward(A) * self.unit_rows.norms * self.unit_rows.norms
 
     def adjoint(self, y: Array) -> Array:
-        """``F*(y) = sum_i y_i u_i u_i*``: (m,) to (n, n)."""
+        """Return ``F*(y) = sum_i y_i u_i u_i*``: (m,) to (n, n)."""
         y = like(checked_vector("y", y, self.m), self.unit_rows.norms)
         return self.unit_rows.adjoint(y * self.unit_rows.norms * self.unit_rows.norms)
 
     def rows(self, index: Any = slice(None)) -> Array:
-        """Dense measurement vectors ``u_i``, as meant (conjugated where asked): (k, n)."""
+        """Return dense measurement vectors ``u_i``, as meant (conjugated where asked): (k, n)."""
         raw = self._rows.raw
         chosen = rows_chosen(index, raw.m)
         return raw.take(raw.xp.asarray(chosen, device=device(raw.norms)))
 
     def scaled(self) -> UnitReadings:
-        """Readings and tolerances divided by the squared row norms.
+        """Return readings and tolerances divided by the squared row norms.
 
         A row of zeros measures nothing: it gets reading 0 and tolerance 1, which every A meets.
         An interval is narrowed to sizes that a fit may have, and a tolerance kept within float64's
@@ -519,7 +520,7 @@ class Measurements(StoredMeasurements):
         return unit_intervals(given, norms, to_numpy(self.b), self._of, self.judged)
 
     def contradictions(self) -> npt.NDArray[np.int64]:
-        """Rows of zeros whose interval leaves out zero: no matrix meets them."""
+        """Return rows of zeros whose interval leaves out zero: no matrix meets them."""
         if self.ends is None or not self._rows.has_zero_rows:
             return np.empty(0, np.int64)
         dead = to_numpy(self._rows.nonzero) == 0

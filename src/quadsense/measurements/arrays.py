@@ -1,4 +1,4 @@
-"""Probes in an array, whatever the size of their entries; in a dense one of any namespace."""
+"""Rows of an array, of whatever size its entries are: dense, of any namespace, or sparse."""
 
 from __future__ import annotations
 
@@ -8,22 +8,45 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
-from quadsense.arrays import Array, is_numpy, like, namespace, to_numpy
+from quadsense.arrays import Array, Vector, is_numpy, like, namespace, to_numpy
 from quadsense.core import products
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes, dense_blocks, unit_column_squares
+from quadsense.core.records import cached_property
+from quadsense.measurements.probes import Probes, dense_blocks, unit_column_squares
+from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES
 from quadsense.system.watch import look
 
-CACHED_BYTES = 1 << 19
-"""Half of a usual second-level cache, so that block, factor and result fit together."""
+ALIGNED = 8
+"""Rows a multiple of which keeps the compiled kernels on their aligned path."""
+
+SPARSE_SHARE = 0.1
+"""Share of entries that are not 0, up to which an array is kept sparse."""
 
 SMALL_PRODUCT = 900_000
 """Rows times columns times inner size, about 100^3, below which OpenBLAS multiplies matrices
 without packing them, twice as fast for a thin factor."""
 
-LARGEST_NORM, SMALLEST_NORM = 1e37, 1e-37
+LARGEST_NORM = 1e37
+SMALLEST_NORM = 1.0 / LARGEST_NORM
 """Beyond these a coefficient over a squared norm may leave float64's range: then U is copied and
 such rows are brought near one by exact powers of two."""
+
+
+def powers_near(sizes: Vector, where: Any = True) -> tuple[Any, tuple[Vector, Vector]]:
+    """Return exponents of powers of two near these sizes, and what divides by these powers.
+
+    That is two factors, one after the other: a single one may overflow for subnormal sizes.
+
+    Parameters
+    ----------
+    sizes : ndarray of shape (m,)
+    where : ndarray of bool, shape (m,)
+        Where to divide; elsewhere the exponents are 0.
+    """
+    exponents = np.where(where, np.frexp(np.where(where, sizes, 1.0))[1], 0).astype(np.int64)
+    half = exponents // 2
+    return exponents, (np.ldexp(1.0, -half), np.ldexp(1.0, half - exponents))
 
 
 class NotFinite(ValueError):
@@ -57,7 +80,8 @@ class Stored(Probes):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             self.norms = self.held_norms = self._row_norms()
             found = to_numpy(self.norms)
-            least, most = found.min(initial=np.inf), found.max(initial=0.0)
+            least, most = float(found.min(initial=np.inf)), float(found.max(initial=0.0))
+            self.extreme_norms = least, most
             self.has_zero_rows = not least > 0.0
             if not (least > SMALLEST_NORM and most < LARGEST_NORM):
                 self._bring_into_range(found)
@@ -71,10 +95,9 @@ class Stored(Probes):
         wild = (sizes > 0) & ~((found > SMALLEST_NORM) & (found < LARGEST_NORM))
         if not wild.any():
             return
-        exponents = np.where(wild, np.frexp(np.where(wild, sizes, 1.0))[1], 0).astype(np.int64)
-        half = exponents // 2  # in two halves: 2^-e alone may overflow for subnormal rows
-        for part in (half, exponents - half):
-            self.U = self._scaled(self.U, like(np.ldexp(1.0, -part), self.norms))
+        exponents, divisors = powers_near(sizes, wild)
+        for factors in divisors:
+            self.U = self._scaled(self.U, like(factors, self.norms))
         self.exponents = exponents
         self.held_norms = self._row_norms()
         self.has_zero_rows = bool((to_numpy(self.held_norms) == 0.0).any())
@@ -130,6 +153,11 @@ class Dense(Stored):
             self.dtype = np.dtype(dtype)
         elif self._numpy:
             self.dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
+
+    @property
+    def is_widest(self) -> bool:
+        """Whether the rows are NumPy's and in double precision."""
+        return self._numpy and self.U.dtype.char in "dD"
 
     def _has_complex_entries(self) -> bool:
         if self._numpy:
@@ -258,11 +286,10 @@ class Dense(Stored):
     def _cached(self, width: int) -> Iterator[slice]:
         """Slices of rows that stay in cache between two products of this width."""
         rows = min(
-            CACHED_BYTES // (self.n * self.dtype.itemsize),
+            CACHE_BYTES // (self.n * self.dtype.itemsize),
             SMALL_PRODUCT // (self.n * max(width, 1)),
         )
-        # A multiple of 8 keeps the compiled kernels on their aligned path.
-        rows = max(16, rows // 8 * 8)
+        rows = max(2 * ALIGNED, rows // ALIGNED * ALIGNED)
         for first in range(0, self.m, rows):
             yield slice(first, min(first + rows, self.m))
 
@@ -309,3 +336,88 @@ class InCache(Probes):
     def take(self, index: Array) -> Array:
         """Those rows."""
         return self.U[index]
+
+
+class Sparse(Stored):
+    """Rows of a sparse (m, n) CSR array of float64 or complex128."""
+
+    storage = "sparse"
+
+    def _has_complex_entries(self) -> bool:
+        return bool(self.U.dtype.kind == "c")
+
+    def _row_norms(self) -> Array:
+        return np.sqrt(np.asarray(abs(self.U).power(2).sum(axis=1)).ravel())
+
+    def _row_maxima(self) -> Array:
+        return abs(self.U).max(axis=1).toarray().ravel()
+
+    def _scaled(self, rows: Any, factors: Array) -> Any:
+        return sp.diags_array(factors) @ rows
+
+    @cached_property
+    def length(self) -> int:
+        """Most entries of a row."""
+        return int(np.diff(self.U.indptr).max(initial=0))
+
+    def block(self, first: int, last: int) -> Array:
+        """Dense rows `first` to `last`."""
+        return self.U[first:last, :].toarray()
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        return self.U[np.asarray(index), :].toarray()
+
+    def only(self, index: npt.NDArray[np.int64]) -> Probes:
+        """Those rows, sparse."""
+        return Sparse(self.U[index, :])
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x``."""
+        return (self.U.conj() if self.is_complex else self.U) @ X
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        return self.U.T @ Y
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i`` in 2 nnz(U) n flops; blocks of the product are dense."""
+        parts = []
+        for part in self.slices():
+            rows = self.U[part, :]
+            left = rows.conj() if self.is_complex else rows
+            parts.append(np.asarray(left.multiply(rows @ A.T).sum(axis=1)).ravel())
+        return self.real(np.concatenate(parts) if parts else np.empty(0))
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``, dense."""
+        right = self.U.conj() if self.is_complex else self.U
+        return np.asarray((self.U.T @ (sp.diags_array(y) @ right)).toarray())
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2`` for every j."""
+        return abs(self.U).power(2).T @ y
+
+    def column_counts(self) -> Any:
+        """How many entries of each column are not 0."""
+        return np.bincount(self.U.indices[self.U.data != 0.0], minlength=self.n)
+
+    def gram(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|^2`` for those rows and columns."""
+        left = self.U[rows, :]
+        left = left.conj() if self.is_complex else left
+        return abs(left @ self.U[columns, :].T).power(2).toarray()
+
+    def sparse_rows(self) -> Any:
+        """All rows, sparse."""
+        return self.U
+
+    def sparse_gram(self, factors: Array) -> Any:
+        """``|<u_i, u_j>|^2`` of scaled rows as a sparse array, 0 where two share no entry."""
+        unit = self._scaled(self.U, factors)
+        return abs(unit @ unit.conj().T).power(2).tocsr()
+
+    def gram_density_bound(self) -> float:
+        """Upper bound on the share of nonzeros of K, from the column counts alone."""
+        counts = np.bincount(self.U.indices, minlength=self.n).astype(np.float64)
+        return float(min(1.0, np.sum(counts**2) / max(1, self.m) ** 2))
