@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from quadsense.many.solve import solve_many
     from quadsense.many.stored import load_many
     from quadsense.probes import check_probes
-    from quadsense.ranges.ranges import Interval, NothingFits
+    from quadsense.ranges import Interval, NothingFits
     from quadsense.sigma import SigmaEstimate, estimate_sigma
     from quadsense.spectral import solve_spectral
 
@@ -90,8 +90,8 @@ _LATER = {
     "bounds_from_averages": ("quadsense.core.noise", "bounds_from_averages"),
     "bounds_from_counts": ("quadsense.core.noise", "bounds_from_counts"),
     "bounds_from_ranges": ("quadsense.core.noise", "bounds_from_ranges"),
-    "Interval": ("quadsense.ranges.ranges", "Interval"),
-    "NothingFits": ("quadsense.ranges.ranges", "NothingFits"),
+    "Interval": ("quadsense.ranges", "Interval"),
+    "NothingFits": ("quadsense.ranges", "NothingFits"),
     "certify": ("quadsense.compare", "certify"),
     "check_probes": ("quadsense.probes.check", "check_probes"),
     "ManyResults": ("quadsense.many.results", "ManyResults"),

@@ -33,7 +33,7 @@ from quadsense.proofs.costs import at_zero, permitted
 from quadsense.result.certificate import Certificate
 
 if TYPE_CHECKING:
-    from quadsense.ranges.ranges import Interval
+    from quadsense.ranges import Interval
 
 Fields = dict[str, Any]
 

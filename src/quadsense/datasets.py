@@ -11,6 +11,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, complex_of
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property
+from quadsense.core.theory import coherence_limit
 from quadsense.measurements import Measurements
 from quadsense.typing import Seed, check_flag, is_number, is_whole, to_generator
 
@@ -121,7 +122,7 @@ def near_orthogonal(
     """
     rng = to_generator("seed", seed)
     _check_sizes(n, m, complex, most=n)
-    rho = 1.0 / (10 * m) if rho is None else rho
+    rho = coherence_limit(m) if rho is None else rho
     if not (is_number(rho) and 0 <= rho < 1):
         raise ValueError(f"rho must lie in [0, 1), got {rho!r}")
     signs = rng.choice([-1.0, 1.0], size=m)

@@ -10,9 +10,9 @@ import scipy.sparse as sp
 from helpers import cover, gaussian_rows, readings, unit
 
 import quadsense
+from quadsense.cli.data import plan_text
 from quadsense.query import plan as planning
 from quadsense.query.plan import Shape, make_plan, shape_of
-from quadsense.view.text import plan_text
 
 FORMS = {
     "unit rows": unit,

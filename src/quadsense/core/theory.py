@@ -49,6 +49,15 @@ LARGEST_PROVEN_C = 0.169
 """Largest c that a proof of the lemma covers, nearly orthogonal rows too (docs/theory.md, 3)."""
 
 
+PAPER_COHERENCE = 10.0
+"""One over this and m is the largest coherence that the lemmas allow [QSZ24, Lemma D.1]."""
+
+
+def coherence_limit(m: int) -> float:
+    """Return the largest coherence of m rows that the lemmas allow."""
+    return 1.0 / (PAPER_COHERENCE * m)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Constants of one run of an algorithm of the paper.

@@ -22,7 +22,6 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import changed
-from quadsense.proofs.adjoint import product_error
 from quadsense.proofs.definite import Spectrum, spectrum
 from quadsense.proofs.rounding import (
     COMPLEX,
@@ -34,6 +33,7 @@ from quadsense.proofs.rounding import (
     UP,
     exact_sum,
     frobenius,
+    product_error,
     squared_length,
     sum_error,
 )

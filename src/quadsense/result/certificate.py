@@ -19,8 +19,12 @@ from quadsense.measurements.column_scaling import can_be_columns, condition_insi
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
-from quadsense.proofs.infeasible import best_error_bound, check_infeasible
+from quadsense.proofs.infeasible import (
+    best_error_bound,
+    cannot_be_hit,
+    check_infeasible,
+    smallest_hitting_set,
+)
 from quadsense.result.values import (
     NEGLIGIBLE,
     Comparison,

@@ -34,8 +34,8 @@ from quadsense.vocabulary import Check, History, Status, Verification
 
 if TYPE_CHECKING:  # of what stands above results: for editors
     from quadsense.next_probe import NextProbe
-    from quadsense.ranges.ranges import Interval
-    from quadsense.report.document import Report
+    from quadsense.ranges import Interval
+    from quadsense.report import Report
     from quadsense.typing import MatrixLike, RealOrVector
 
 KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}

@@ -24,8 +24,13 @@ from quadsense.methods.minimax.program import MinimaxProgram, leaning, least_squ
 from quadsense.methods.traits import Cone
 from quadsense.preferences import Preference
 from quadsense.proofs.costs import NORMAL
-from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set, thinned
-from quadsense.proofs.infeasible import check_infeasible, user_dual
+from quadsense.proofs.infeasible import (
+    cannot_be_hit,
+    check_infeasible,
+    smallest_hitting_set,
+    thinned,
+    user_dual,
+)
 from quadsense.proofs.rounding import Enclosure
 from quadsense.run.loop import Outcome
 from quadsense.stages.runs import Answer, Request, asking_for, found_in, run_method

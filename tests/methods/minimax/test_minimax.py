@@ -18,7 +18,7 @@ from quadsense.core.intervals import Intervals
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax import iteration
 from quadsense.proofs import symmetric
-from quadsense.proofs.adjoint import adjoint_norm
+from quadsense.proofs.rounding import adjoint_norm
 
 
 def unit_rows(rng, m, n, is_complex):

@@ -1,4 +1,4 @@
-"""The measurements worth a look, as a table: in conflict, not met, set aside, worst."""
+"""What is behind a verdict: what its certificate rests on, and the rows worth a look as a table."""
 
 from __future__ import annotations
 
@@ -10,15 +10,120 @@ import numpy as np
 
 from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
-from quadsense.plot.pictures import ReadingsPicture, reads_of
+from quadsense.plot.pictures import ReadingsPicture, is_cheap, reads_of
 from quadsense.result.result import Result
-from quadsense.view.markup import Markup, element, interval, join, number, table
+from quadsense.result.words import CHECKED, kind_of_matrix, sentence
+from quadsense.view import DIGITS, FINE, Markup, element, interval, join, number, table
 
 MOST_OF_A_KIND = 12
 """Rows of one kind that a table names."""
 
 NEAREST = 5
 """Rows that are named for being nearest to their tolerance, or worst."""
+
+
+# --- what a certificate rests on, as far as the facts of the result do not say it ----------------
+
+
+def claim_paragraphs(result: Result, data: Measurements | None) -> list[str]:
+    """Return what was checked and what the claim rests on, one paragraph for each thought."""
+    claim = result.certificate
+    said = [f"{sentence(CHECKED[claim.kind])}."]
+    if claim.kind == "met" and claim.upper_bound > 0.0:
+        said.append(
+            f"Rounding included, the worst takes {number(claim.upper_bound, FINE)} of its "
+            f"tolerance; rounding itself is at most {number(claim.rounding, 2)} of it."
+        )
+    if claim.kind == "optimal":
+        gap = claim.gap if claim.objective is None else claim.objective.gap
+        said.append(f"Value and bound are within the gap that was asked for, {gap:g}.")
+    said += _contradiction(result, data) if claim.kind == "infeasible" else _cone(result)
+    said += _fit(result)
+    if claim.condition:
+        said.append(f"That holds {claim.condition}.")
+    return said
+
+
+def _cone(result: Result) -> list[str]:
+    claim = result.certificate
+    if claim.signs:
+        return [
+            f"A has at most {claim.signs[0]} positive and {claim.signs[1]} negative eigenvalues, "
+            "by the form in which it is held."
+        ]
+    if claim.rank is not None:
+        return [f"A is positive semidefinite of rank at most {claim.rank}, by its form A = X X*."]
+    return ["A is positive semidefinite, which is checked too."] if claim.psd else []
+
+
+def _contradiction(result: Result, data: Measurements | None) -> list[str]:
+    """Return why the dual vectors prove that nothing fits."""
+    claim, verdict = result.certificate, result.verdict
+    which = kind_of_matrix(verdict)
+    if verdict.contradiction is not None and not verdict.allowed:
+        return []
+    if verdict.allowed:
+        proofs = 0 if claim.dual is None else len(np.atleast_2d(claim.dual))
+        return [
+            f"There are {proofs} proofs, each a combination of measurements that no {which} can "
+            f"meet together, and no choice of {verdict.allowed} measurements has a part in all of "
+            "them: whichever are set aside, some contradiction is left."
+        ]
+    combined = "is never negative" if claim.psd else "is 0"
+    sums = "add up to a positive semidefinite matrix" if claim.psd else "cancel"
+    span = _span(result, data)
+    between = "cannot have such a sum"
+    if span is not None:
+        between = (
+            f"have a sum between {number(span[0])} and {number(span[1])} (y scaled to a "
+            "largest entry of 1)"
+        )
+    return [
+        f"The certificate is a vector y, one number per measurement, for which the y_i u_i u_i* "
+        f"{sums}. So the readings of any {which}, each times its y_i, have a sum that {combined}. "
+        f"Readings within what was asked for {between}: a contradiction."
+    ]
+
+
+def _fit(result: Result) -> list[str]:
+    """Return what is proved of the A that comes with a proof that nothing fits."""
+    fit = result.fit
+    if fit is None:
+        return []
+    if not fit.closed:
+        return ["A is a least-squares fit of the rank that was asked for: it is stationary."]
+    which = kind_of_matrix(result.verdict)
+    return [
+        "A is the least-squares fit without the tolerances. Its sum of squares, with the pull if "
+        f"there is one, is {number(fit.value, FINE)}, and no {which} has less than "
+        f"{number(fit.lower, FINE)}."
+    ]
+
+
+def _span(result: Result, data: Measurements | None) -> tuple[float, float] | None:
+    """Between what the combined reading lies for readings within their intervals."""
+    claim = result.certificate
+    lo, hi = claim.lo, claim.hi
+    y = None if claim.dual is None else np.asarray(claim.dual, dtype=np.float64)
+    if y is None or y.ndim != 1 or not np.any(y):
+        return None
+    if lo is None or hi is None:
+        if data is None or data.readings is None:
+            return None
+        b, unit = to_numpy(data.readings), to_numpy(claim.tolerance)
+        lo, hi = b - unit, b + unit
+    lo = np.append(lo, [each.lo for each in claim.constraints])
+    hi = np.append(hi, [each.hi for each in claim.constraints])
+    if y.shape != lo.shape:
+        return None
+    with np.errstate(under="ignore", over="ignore", invalid="ignore"):
+        y = y / np.abs(y).max()
+        ends = np.stack([y * lo, y * hi])
+    ends = np.where(y == 0.0, 0.0, ends)
+    return float(ends.min(axis=0).sum()), float(ends.max(axis=0).sum())
+
+
+# --- rows worth a look: in conflict, not met, set aside, worst -----------------------------------
 
 
 @dataclass(frozen=True)
@@ -112,7 +217,7 @@ def _columns(
     """Return the columns of the table."""
     claim = result.certificate
 
-    def numbers(title: str, values: Any, digits: int) -> Column:
+    def numbers(title: str, values: Any, digits: int = DIGITS) -> Column:
         values = [float(value) for value in values]
         return Column(title, [number(value, digits) for value in values], values)
 
@@ -125,19 +230,19 @@ def _columns(
         keys = [abs(float(readings.ratios[row])) for row in index]
         columns.append(Column("× tolerance", cells, keys))
     if data is not None and data.readings is not None:
-        columns.append(numbers("Reading", to_numpy(data.readings)[index], 6))
+        columns.append(numbers("Reading", to_numpy(data.readings)[index], FINE))
     if claim.lo is not None and claim.hi is not None:
         ends = [(float(claim.lo[row]), float(claim.hi[row])) for row in index]
         cells = [interval(lo, hi) for lo, hi in ends]
         columns.append(Column("Interval", cells, [lo for lo, _ in ends]))
     elif readings.target:
         unit = np.broadcast_to(to_numpy(claim.tolerance), (readings.size,))[index]
-        cells = [f"± {number(float(each), 4)}" for each in unit]
+        cells = [f"± {number(float(each))}" for each in unit]
         columns.append(Column("Tolerance", cells, [float(each) for each in unit]))
     if data is not None:
-        columns.append(numbers("A reads", reads_of(data, result.matrix, index), 6))
+        columns.append(numbers("A reads", reads_of(data, result.matrix, index), FINE))
     off = "Off by" if claim.lo is not None else "Residual"
-    columns.append(numbers(off, readings.residuals[index], 4))
+    columns.append(numbers(off, readings.residuals[index]))
     shares = _shares(result)
     if shares is not None:
         shown = [f"{shares[row]:.1%}" if np.isfinite(shares[row]) else "–" for row in index]
@@ -155,7 +260,7 @@ def _state_cell(said: list[str]) -> Markup:
 def _ratio(readings: ReadingsPicture, row: int) -> str:
     if readings.exact[row] or readings.one_sided[row]:
         return "missed" if readings.ratios[row] else "met"
-    return number(abs(float(readings.ratios[row])), 4)
+    return number(abs(float(readings.ratios[row])))
 
 
 def _shares(result: Result) -> Any:
@@ -184,11 +289,12 @@ def constraints_table(result: Result) -> Markup | None:
         state = "not held" if each.name in result.verdict.broken else "held"
         state = "contradicts" if each.name in result.verdict.blamed else state
         rows.append(
-            [each.name, interval(each.lo, each.hi), number(_value(result, each), 6), state]
-            + ([number(duals.get(each.name), 4)] if duals else [])
+            [each.name, interval(each.lo, each.hi), number(_value(result, each), FINE), state]
+            + ([number(duals.get(each.name))] if duals else [])
         )
     header = ["Constraint", "Asked for", "A has", "State", *(["Dual value"] if duals else [])]
-    return table(header, rows, caption="Linear constraints", numeric=(1, 2, 4))
+    numeric = [k for k, name in enumerate(header) if name not in ("Constraint", "State")]
+    return table(header, rows, caption="Linear constraints", numeric=numeric)
 
 
 def _value(result: Result, constraint: Any) -> float | None:
@@ -201,7 +307,7 @@ def _value(result: Result, constraint: Any) -> float | None:
             X = C.toarray() if hasattr(C, "toarray") else to_numpy(C)
             reads = to_numpy(matrix.quadratic(np.ascontiguousarray(X.T)))
             return float(reads @ constraint.signs)
-        if matrix.shape[0] > 3000:
+        if not is_cheap(matrix):
             return None
         A = np.asarray(matrix)
         if hasattr(C, "multiply"):
