@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from kinds import DEVICE
 from many_cases import many_case
+from threadpoolctl import threadpool_limits
 
 import quadsense
 from quadsense import Status
@@ -170,6 +171,18 @@ def test_ctrl_c_keeps_what_is_done():
     assert 0 < done.sum() < 20_000
     assert set(results.status[~done]) <= {Status.INTERRUPTED, Status.UNDECIDED}
     assert np.isfinite(results.packed[done]).all()
+
+
+def test_the_first_wrong_value_is_named_and_nothing_after_it_is_read():
+    U, B = measured(k=40_000)
+    B[7_000, 3] = B[7_001, 2] = B[20_000, 1] = np.inf
+    source = Slow(B, lambda: None)
+    with (
+        threadpool_limits(2),
+        pytest.raises(ValueError, match=r"B\[7000, 3\] is inf"),
+    ):
+        quadsense.solve_many(U, source, delta=1.0)
+    assert 2 <= source.count <= 5
 
 
 def test_sources_on_disk_give_the_same(tmp_path):

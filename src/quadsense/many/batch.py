@@ -44,7 +44,7 @@ GAP_SHARE = 1e-3
 """Share of the gap at which steps stop: A is then known to more digits than its cost, and the bound
 that is proved counts every rounding."""
 
-CHUNK_ENTRIES = 2**17
+CHUNK_ENTRIES = 2**18
 """Readings, or entries of normal matrices, that are worked on at once: they stay in cache."""
 
 READING_TERMS = 32
