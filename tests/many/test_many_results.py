@@ -70,6 +70,25 @@ def test_claims_verify_and_tampered_ones_do_not(seed):
     assert not results.verify(case.U, case.B * 1.3 + 0.2).any()
 
 
+def test_what_solve_decided_verifies_with_covariates():
+    rng = np.random.default_rng(0)
+    U, X = rng.standard_normal((5, 3)), rng.standard_normal((5, 1))  # 5 readings, 7 unknowns
+    B = rng.standard_normal((4, 5)) ** 2
+    for psd in (False, True):
+        asked = {"delta": 0.2, "psd": psd, "trace": 1.5, "covariates": X}
+        left = quadsense.solve_many(U, B, fallback=False, **asked)
+        assert not np.isfinite(left.A).any()
+        results = quadsense.solve_many(U, B, **asked)
+        assert (results.status != Status.UNDECIDED).all()
+        assert results.verify().all()
+        assert left[0].status is results.status[0]
+        errors = np.einsum("ia,kab,ib->ki", U, results.A, U) + results.coef @ X.T - B
+        cost = (errors**2).sum(axis=1) / 0.04
+        np.testing.assert_allclose(results.objective, cost, rtol=1e-6, atol=1e-9)
+        results.answers.packed[:] += 0.01
+        assert not results.verify().any()
+
+
 def test_a_false_met_does_not_verify():
     U, B = measured()
     results = quadsense.solve_many(U, B, delta=0.2, psd=True, fallback=False)
