@@ -318,11 +318,12 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
     assert question is not None
     rows, ends = own.unit_rows, own.unit_ends
     known = question.weights > 0.0
-    if not known.any():
+    whole = bool(known.all())
+    if not (whole or known.any()):
         multiple = _best_multiple(own)
         return Pull(1.0 if shape.psd and multiple <= 0.0 else multiple, 1.0, 1.0 / 3.0)
     w, b, squares = question.weights, question.reading, to_numpy(rows.squares)
-    if not known.all():
+    if not whole:
         w, b, squares = w[known], b[known], squares[known]
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         kappa = 1.0 / 3.0
@@ -334,7 +335,8 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
         deviations = 1.0 / np.sqrt(w)
         typical = _median(deviations)
         w = (typical / np.maximum(deviations, typical)) ** 2
-        w[np.isnan(w)] = 1.0
+        if not 0.0 < typical < math.inf:
+            w[np.isnan(w)] = 1.0
         mass, total = float(w.sum()), float(w @ squares**2)
         tau = float(w @ (squares * b)) / total if total > 0.0 else 0.0
         size = math.sqrt(float(w @ b**2) / mass)
@@ -350,8 +352,10 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
 
 def _median(values: Vector) -> float:
     """`numpy.median` in a fifth of its calls."""
-    middle = np.sort(values)[(values.size - 1) // 2 : values.size // 2 + 1]
-    return float(middle.sum()) / middle.size
+    ordered, half = np.sort(values), values.size // 2
+    if values.size % 2:
+        return float(ordered[half])
+    return 0.5 * (float(ordered[half - 1]) + float(ordered[half]))
 
 
 def _best_multiple(data: Measurements) -> float:
