@@ -119,8 +119,8 @@ class Consensus(ConsensusTraits, Stepped):
                 room = LEVEL_SHARE * abs(shown.cost) / trace if trace else 0.0
                 y[inner.trace_row] = (shown.level + room) * inner.cone.n / square
             y *= inner.weight * inner.scale
-            if inner.cost.alpha:  # which makes up for what F*(y) misses
-                return y
+            if inner.cost.alpha or inner.question.rows == "likelihood":
+                return y  # the distance, or the trace, makes up for what F*(y) misses
             question, rows = inner.question, problem.rows
             A = np.asarray(inner.scale * inner.cone.unpack(shown.x))
             loss = UNNOTICED_SHARE * asked.gap * abs(shown.cost) * inner.unit
