@@ -31,6 +31,9 @@ from quadsense.vocabulary import Check
 NEGLIGIBLE = 1e-8
 """Error of a reading, as a part of it, that counts as none."""
 
+ROUNDED_COUNTS = 1e-3
+"""Share of their sum by which the rounding of logarithms grows with counts."""
+
 SMALLEST_VALUE = 1e-290
 """Values below this are none."""
 
@@ -356,7 +359,8 @@ def make_objective(
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
     below = min(below, value if fits else above)
-    closed = math.isfinite(above) and above - below <= max(gap * abs(above), SMALLEST_VALUE)
+    size = max(abs(above), 1.0) if question.rows == "likelihood" else abs(above)  # a deviance
+    closed = math.isfinite(above) and above - below <= max(gap * size, SMALLEST_VALUE)
     if not closed and math.isfinite(above):
         nothing = _nothing(data, question, matrix, size) if nothing is None else nothing
         closed = above - below <= nothing
@@ -383,7 +387,9 @@ def _nothing(data: Measurements, question: Question, matrix: SensedMatrix, norm:
     Errors of `NEGLIGIBLE` times the readings, or times A, count as none: in squares its square.
     """
     rows, weights = question.rows, question.weights
-    if rows in ("center", "likelihood") or question.log_det:
+    if rows == "likelihood":
+        return NEGLIGIBLE * (1.0 + question.m + ROUNDED_COUNTS * float(weights.sum()))
+    if rows == "center" or question.log_det:
         return NEGLIGIBLE * (1.0 + question.m)
     linear = question.linear
     if linear or rows not in ("squares", "within"):

@@ -39,6 +39,10 @@ class RowTerm(Protocol):
     def most(self) -> float:
         """The largest value of the sum over all readings that are allowed."""
 
+    @property
+    def least(self) -> float:
+        """The smallest value in units of which a gap is."""
+
     def penalty(self, v: Vector, share: float) -> Vector:
         """Penalties for a step, given the readings of the last one; 0 for rows that ask nothing."""
 
@@ -92,6 +96,11 @@ class SquaresWithin:
     def lift(self) -> Vector:
         """The weights."""
         return self.w
+
+    @property
+    def least(self) -> float:
+        """Squares may be as small as they are."""
+        return 0.0
 
     @cached_property
     def is_free(self) -> bool:
@@ -189,6 +198,8 @@ class Likelihood:
         Of rows that ask for nothing w and t are 0.
     unit : array of shape (m,)
         0: there are no intervals.
+    least : float
+        A deviance of 1: what is less than the gap of that, no count tells.
     """
 
     w: Vector
@@ -196,6 +207,7 @@ class Likelihood:
     b: Vector
     lo: Vector
     unit: Vector
+    least: float
 
     @property
     def lift(self) -> Vector:
@@ -487,7 +499,7 @@ def _of_counts(inner: SquaresProgram) -> ConsensusProgram | None:
     rows = ~question.hard
     w, t = (np.where(rows, each, 0.0) for each in (question.weights, question.slope))
     b, lo = (np.where(rows, each, 0.0) / scale for each in (question.reading, question.lo))
-    term = Likelihood(w / unit, t * (scale / unit), b, lo, np.zeros_like(w))
+    term = Likelihood(w / unit, t * (scale / unit), b, lo, np.zeros_like(w), 1.0 / unit)
     gap = float(inner.problem.options.gap)
     bounds = ConsensusBounds(inner, term)
     return ConsensusProgram(inner, term, ByDiagonal(basis, cone), bounds, gap, gap)

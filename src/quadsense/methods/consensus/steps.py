@@ -331,13 +331,15 @@ def _judged(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     else:
         point = QuadraticPoint(shown.x, shown.values, shown.cost, shown.x)
         fits = crossed(inner, point, 0.0).size == 0
-    gap, nothing = shown.cost - shown.lower, MAX_ZERO_COST * inner.nothing
-    spoilt = fits and -gap > max(program.gap * shown.cost, nothing)  # a bound above a cost
+    least = program.term.least
+    gap, nothing = shown.cost - shown.lower, 0.0 if least else MAX_ZERO_COST * inner.nothing
+    size = max(shown.cost, least)
+    spoilt = fits and -gap > max(program.gap * size, nothing)  # a bound above a cost
     if spoilt or not np.isfinite(shown.cost):
         return replace(at, verdict=SquaresVerdict.STALLED)
-    if fits and (gap <= enough * shown.cost or shown.cost <= nothing):
+    if fits and (gap <= enough * size or shown.cost <= nothing):
         return replace(at, verdict=SquaresVerdict.OPTIMAL)
-    accepted = fits and gap <= program.asked * shown.cost
+    accepted = fits and gap <= program.asked * size
     left = max(gap / max(inner.nothing, MIN_COST), program.term.outside(shown.values))
     if left < 0.5 * at.mark:
         at = replace(at, mark=left, marked=at.iteration)
