@@ -288,7 +288,7 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
 
 def _may_lift(program: KernelProgram, state: KernelState) -> bool:
     """Whether multipliers of the cone may be made larger: at first, or where rows have no ends."""
-    logarithm = program.cone_target > 0.0 and program.row_target == 0.0
+    logarithm = program.cone_target > 0.0 and program.row_unit == 0.0
     return logarithm and (state.iteration == 0 or not any(program.counts))
 
 
