@@ -155,15 +155,17 @@ def test_what_is_accepted_of_100000_changed_certificates_is_true():
 
 @pytest.mark.deep
 def test_both_checkers_agree_on_2000_certificates():
-    rng, seen, seed = np.random.default_rng(1), 0, 0
+    rng, seen, seed, apart = np.random.default_rng(1), 0, 0, []
     while seen < 2000:
         for _, held in cases.of_seed((0, 20_000, 1_000_000)[seed % 3] + seed):
             if held and held["n"] <= MAX_ORDER:
                 for text in (json.dumps(held), cases.tampered(held, rng)):
                     found = judged(text)
-                    assert found is None or found == rules.is_true(text), text
+                    if found not in (None, rules.is_true(text)):
+                        apart.append(text)
                 seen += 1
         seed += 1
+    assert not apart
 
 
 @pytest.mark.parametrize(
