@@ -46,7 +46,7 @@ from quadsense.measurements.views import (
 )
 from quadsense.system.memory import Scratch
 
-SPANS = 32
+SPAN_COUNT = 32
 """In which some rows are taken from everywhere, so that they are like all in whatever order."""
 
 NORM_ERROR = 8.0 * UNIT
@@ -485,8 +485,8 @@ class Sensing(Portable):
         """Return about `count` of the rows, in evenly spaced spans: cheap to read anywhere."""
         if count >= self.m:
             return np.arange(self.m)
-        width = -(-count // SPANS)
-        begins = np.linspace(0, self.m - width, SPANS).astype(np.intp)
+        width = -(-count // SPAN_COUNT)
+        begins = np.linspace(0, self.m - width, SPAN_COUNT).astype(np.intp)
         return np.unique(begins[:, None] + np.arange(width))
 
     def held(self, index: npt.NDArray[np.intp]) -> Sensing:
