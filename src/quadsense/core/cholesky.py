@@ -182,7 +182,7 @@ def symmetric_product(M: Array, x: Array) -> Array:
 
 @or_there(algebra.add_inner)
 def add_inner(M: Array, X: Array) -> Array:
-    """``M + X^T X``, in the place of M in Fortran order, for a real M as `symmetric` has it."""
+    """Return ``M + X^T X``, in place of M in Fortran order, for M as `symmetric` has it."""
     rank_update = blas.ssyrk if M.dtype == np.float32 else blas.dsyrk
     return rank_update(1.0, X.T, beta=1.0, c=M, lower=0, overwrite_c=1)
 
@@ -201,7 +201,7 @@ def set_diagonal(M: Array, values: Array) -> None:
 
 @or_there(algebra.inverse_upper)
 def inverse_upper(R: Array) -> Array:
-    """``(R^T R)^-1`` for the real R of `factor_upper`, in its place, as `symmetric` has it."""
+    """Return ``(R^T R)^-1`` for a real R of `factor_upper`, in its place."""
     return lapack.dpotri(R, lower=0, overwrite_c=1)[0]
 
 

@@ -96,7 +96,7 @@ def bounds_from_counts(
     confidence: Real = CONFIDENCE,
     method: CountMethod = "clopper-pearson",
 ) -> tuple[Vector, Vector]:
-    """Intervals that hold all probabilities at once, from how often each outcome was counted.
+    """Return intervals that hold all probabilities at once, from counts of outcomes.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _wilson(k: Vector, shots: Vector, tail: float) -> tuple[Vector, Vector]:
 def bounds_from_averages(
     b: RealOrVector, dof: RealOrVector, confidence: Real = CONFIDENCE
 ) -> tuple[Vector, Vector]:
-    """Intervals that hold all truths at once, from averages of squares of Gaussian amplitudes.
+    """Return intervals that hold all truths at once, from averages of squared Gaussians.
 
     Such are the sketches ``b_i = mean |u_i* x_k|^2`` of a covariance by its samples ``x_k``: each
     is its truth ``u_i* A u_i`` times a chi-squared number over its degrees of freedom.
@@ -274,7 +274,7 @@ def bounds_from_ranges(r: RealOrVector, error: RealOrVector) -> tuple[Vector, Ve
 
 
 def rtol_from_dof(dof: Real, m: Whole, confidence: Real = CONFIDENCE) -> float:
-    """Relative tolerance that covers m averages of squares of Gaussian amplitudes at once.
+    """Return a relative tolerance that covers m averages of squared Gaussians at once.
 
     The errors of `bounds_from_averages` in one number, for ``rtol=``; its intervals, which reach
     further up than down, are narrower.

@@ -34,7 +34,7 @@ DEVICE_ENTRIES = GIB // 2 // FLOAT64_BYTES
 
 
 def one_pass(F: Any, Y: Array, weigh: Weigh | None) -> tuple[Array, Any]:
-    """Images of a factor, and the sum where something is weighed, in one pass where possible.
+    """Return images of a factor, and the sum of what is weighed, in one pass where possible.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def writable(image: Array, given: Array) -> Array:
 
 
 def gram_triangle(F: Any, single: bool = False, lower: bool = False) -> npt.NDArray[Any]:
-    """K in Fortran order, in single or double precision; its upper (lower) triangle counts."""
+    """Return K in Fortran order, in either precision; its upper (lower) triangle counts."""
     kind: Any = F.kind
     if not is_dense(kind):
         whole = slice(0, F.m)
@@ -131,7 +131,7 @@ def gram_times(F: Any, Y: Array) -> Array:
 
 
 def normal(F: Any, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-    """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
+    """Return ``F* diag(weights) F`` on packed matrices, its upper triangle, in Fortran order."""
     plain = (lambda values: values) if F.xp is np else to_numpy
     factors = None if weights is None else np.sqrt(np.sqrt(plain(weights)))
     kind: Any = F.kind
@@ -153,7 +153,7 @@ def normal(F: Any, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> np
 
 
 def _groups(F: Any, size: int) -> Iterator[tuple[int, Array]]:
-    """Groups of dense rows ``v_i``, at most that many each, each with the number of its first.
+    """Yield groups of dense rows ``v_i``, at most `size` each, and the number of the first.
 
     Rows that are not in memory are read in turn, whatever they are read by, so that each is read
     once; the groups are the same.

@@ -70,7 +70,7 @@ class Workers:
         self.address = client.scheduler.address if client.scheduler is not None else "?"
 
     def results(self, ask: Callable[[], Any]) -> Any:
-        """What the futures that `ask` makes come to; it is called again where these are lost.
+        """Return the results of the futures that `ask` makes; it is called again for lost ones.
 
         Raises
         ------
@@ -314,7 +314,7 @@ class OnCluster(Parted):
         return self.shards
 
     def same_as(self, other: Probes) -> bool:
-        """Whether they are of the same files, unchanged, or of the same array, or else equal."""
+        """Return whether they are of the same files, unchanged, of the same array, or equal."""
         same = isinstance(other, OnCluster) and self.shards[:] == other.shards[:]
         return same or super().same_as(other)
 
@@ -420,7 +420,7 @@ class OnCluster(Parted):
         return found
 
     def _sent(self, value: Any) -> Any:
-        """An array by a task of its own, which is done again where it is lost; others as is."""
+        """Return an array as the result of a task, which can be repeated; others as they are."""
         from dask import delayed
 
         if getattr(value, "nbytes", 0) <= MAX_INLINE_BYTES:

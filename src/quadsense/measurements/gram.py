@@ -45,7 +45,7 @@ class Gram(Protocol):
         """Return ``K @ s``."""
 
     def apply_part(self, s: Array, index: Array) -> Array:
-        """``K @ s`` for an s that is zero outside `index`, reading those columns of K only."""
+        """Return ``K @ s`` for an s that is zero outside `index`, by those columns of K only."""
 
     @property
     def top(self) -> float:
@@ -279,7 +279,7 @@ class KnownBasis:
         return Diagonal(found.values, lambda A: into(A.conj()), lambda c: back(c).conj())
 
     def pooled(self, weights: Vector) -> Vector:
-        """Weights near these which make it diagonal, as far as those of other readings allow."""
+        """Return weights near these that make it diagonal, if those of other readings allow."""
         count, found = self.squares.size, weights.copy()
         found[:count] = self.kind.pooled(weights[:count] * self.squares) / self.squares
         return found

@@ -444,7 +444,7 @@ class Mixed(Sensing):
         return total.astype(dtype, copy=False)
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-        """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
+        """Return ``F* diag(weights) F`` on packed matrices: its upper triangle, Fortran order."""
         if self.head is not None:
             w = None if weights is None else to_numpy(weights)
             M = self.head.normal(None if w is None else w[: self.head.m], dtype)
@@ -527,7 +527,7 @@ def _alone(W: Weights, m: int) -> npt.NDArray[np.bool_]:
 
 
 def _leading(W: Weights) -> int:
-    """How many of the first rows of W are a positive multiple of the row of U of their number."""
+    """Return how many of the first rows of W are positive multiples of their own row of U."""
     p, m = W.shape
     alone = _alone(W, m)
     most = min(p, m)

@@ -217,7 +217,7 @@ def load(bundle: Bundle) -> Any:
 
 
 def _as_declared(block: Any, dtype: Any, block_info: Any = None) -> Any:
-    """A chunk that has the type and the shape which the dask.array declares, or a ValueError.
+    """Return a chunk that has the type and shape that the dask.array declares, or raise.
 
     Dask takes its word for both; what a type of the same or more numbers holds as well is let be.
     """
@@ -352,7 +352,7 @@ def gpu() -> Any:
 
 
 def rows_on_gpu(rows: Any, dtype: Any, known: Any) -> Probes:
-    """A part that is sent to the GPU of the worker, by what NumPy's functions take and give."""
+    """Return a part that is sent to the GPU of the worker; NumPy's arrays go in and out."""
     import torch
 
     with warnings.catch_warnings():

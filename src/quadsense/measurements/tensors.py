@@ -236,7 +236,7 @@ class Tensors(Dense):
         return np.dtype(str(self.dtype).removeprefix("torch."))
 
     def narrowed(self) -> Tensors:
-        """The same in single precision, for steps: a copy half as large, unless they are so."""
+        """Return the same in single precision, for steps: a copy, unless they are so."""
         kind = self._torch.complex64 if self.is_complex else self._torch.float32
         return type(self)(self.U.to(kind), self._device, single=True, norms=self.held_norms)
 

@@ -32,7 +32,7 @@ MAX_SORTED_ROWS = 2**18
 
 
 def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes:
-    """Rows ``e_i - e_j`` for pairs (i, j): what is read of a Gram matrix is a squared distance.
+    """Return rows ``e_i - e_j`` for pairs (i, j), which read squared distances of a Gram matrix.
 
     With ``A = X X^T``, X one position per row, ``u* A u = |x_i - x_j|^2``. A product with a row
     takes two additions, and two numbers are kept of it.
@@ -248,7 +248,7 @@ class Differences(Sparse):
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows, as many at a time as sums are counted of; for images what stays in cache."""
+        """Yield all rows, as many at a time as sums count; for images those that stay in cache."""
         for part in self._spans(self._counted if sums else GATHERED_ROWS):
             yield part, self if part.stop - part.start == self.m else self._some(part)
 

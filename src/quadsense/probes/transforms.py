@@ -193,7 +193,7 @@ class MaskedFFT(Probes):
     # --- frames ------------------------------------------------------------------------------
 
     def _pieces(self, count: int) -> Iterator[Piece]:
-        """All frames, as many at a time as stay in cache, for `count` images; none of none."""
+        """Yield all frames, as many at a time as stay in cache for `count` images."""
         if not count:
             return
         flops = 5.0 * count * math.log2(self.frame + 1)
@@ -359,7 +359,7 @@ class MaskedFFT(Probes):
         return rows.reshape(self.m, pixels.size)
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``: ``sum_j (u* A e_j) conj(u* e_j)``, the latter from the definition."""
+        """Return ``sum_j (u* A e_j) conj(u* e_j)``, the latter from the definition."""
         sums: list[Matrix] = []  # of 2^k parts each, so that few sums follow each other
         for count, part in enumerate(self._columns(), 1):
             product = self.times(A[:, part]) * self._entries(part).conj()
@@ -377,7 +377,7 @@ class MaskedFFT(Probes):
         return np.concatenate(parts, axis=1)
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2``: the squared masks, each as often as its frequencies say."""
+        """Return ``sum_i y_i |u_ij|^2``: squared masks, weighed by their frequencies."""
         y = self._placed(y).reshape(self.positions, self.count, self.frame)
         squares = (np.abs(self.masks) ** 2).reshape(self.count, self.frame)
         frames = (np.sum(y, axis=2) @ squares).reshape(self.positions, *self.window)
