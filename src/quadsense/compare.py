@@ -241,6 +241,15 @@ def _row_terms(v: Any, question: Question, cp: Any) -> tuple[Any, list[Any]]:
             *(cp.sum(cp.log(question.hi[k] - v[k])) for k in _some(above)),
         ]
         return -sum(logs, start=cp.Constant(0.0)), _within(v, question, question.equal)
+    if question.rows == "likelihood":
+        free = ~question.hard
+        lo, reading, w = question.lo, question.reading, question.weights
+        slope = np.broadcast_to(question.slope, w.shape)
+        linear = sum((slope[k] @ (v[k] - reading[k]) for k in _some(free)), cp.Constant(0.0))
+        counted, rows = free & (w > 0.0), question.hard | (w == 0.0)
+        ratios = ((k, (v[k] - lo[k]) / (reading - lo)[k]) for k in _some(counted))
+        likely = sum((w[k] @ cp.log(ratio) for k, ratio in ratios), cp.Constant(0.0))
+        return linear - likely, _within(v, question, rows)
     if question.rows == "within":
         return cp.Constant(0.0), _within(v, question, ~question.soft)
     constraints = _within(v, question, ~question.soft)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from kinds import DEVICE
 from many_cases import many_case
+from threadpoolctl import threadpool_limits
 
 import quadsense
 from quadsense import Status
@@ -67,6 +68,25 @@ def test_claims_verify_and_tampered_ones_do_not(seed):
         assert not results.verify().any(), name
         getattr(results.answers, name)[:] = kept
     assert not results.verify(case.U, case.B * 1.3 + 0.2).any()
+
+
+def test_what_solve_decided_verifies_with_covariates():
+    rng = np.random.default_rng(0)
+    U, X = rng.standard_normal((5, 3)), rng.standard_normal((5, 1))  # 5 readings, 7 unknowns
+    B = rng.standard_normal((4, 5)) ** 2
+    for psd in (False, True):
+        asked = {"delta": 0.2, "psd": psd, "trace": 1.5, "covariates": X}
+        left = quadsense.solve_many(U, B, fallback=False, **asked)
+        assert not np.isfinite(left.A).any()
+        results = quadsense.solve_many(U, B, **asked)
+        assert (results.status != Status.UNDECIDED).all()
+        assert results.verify().all()
+        assert left[0].status is results.status[0]
+        errors = np.einsum("ia,kab,ib->ki", U, results.A, U) + results.coef @ X.T - B
+        cost = (errors**2).sum(axis=1) / 0.04
+        np.testing.assert_allclose(results.objective, cost, rtol=1e-6, atol=1e-9)
+        results.answers.packed[:] += 0.01
+        assert not results.verify().any()
 
 
 def test_a_false_met_does_not_verify():
@@ -170,6 +190,18 @@ def test_ctrl_c_keeps_what_is_done():
     assert 0 < done.sum() < 20_000
     assert set(results.status[~done]) <= {Status.INTERRUPTED, Status.UNDECIDED}
     assert np.isfinite(results.packed[done]).all()
+
+
+def test_the_first_wrong_value_is_named_and_nothing_after_it_is_read():
+    U, B = measured(k=40_000)
+    B[7_000, 3] = B[7_001, 2] = B[20_000, 1] = np.inf
+    source = Slow(B, lambda: None)
+    with (
+        threadpool_limits(2),
+        pytest.raises(ValueError, match=r"B\[7000, 3\] is inf"),
+    ):
+        quadsense.solve_many(U, source, delta=1.0)
+    assert 2 <= source.count <= 5
 
 
 def test_sources_on_disk_give_the_same(tmp_path):

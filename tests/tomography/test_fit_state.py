@@ -149,10 +149,12 @@ def test_exact_probabilities_give_the_state(q):
     readout = np.array([[[0.97, 0.06], [0.03, 0.94]], [[0.9, 0.02], [0.1, 0.98]]] * 2)[:q]
     settings = settings_of(q)
     for errors in (None, readout):
-        table = np.rint(probabilities(rho, settings, errors) * 10**9)
-        state = fit_state(table, readout=errors)
-        assert np.abs(state.rho - rho).max() < 1e-5
-        assert np.abs(state.probabilities - table / table.sum(axis=1)[:, None]).max() < 1e-5
+        table = np.rint(probabilities(rho, settings, errors) * 10**7)
+        for prefer in ("likelihood", "least_squares"):
+            state = fit_state(table, readout=errors, prefer=prefer)
+            assert np.abs(state.rho - rho).max() < 1e-3
+            found = table / table.sum(axis=1)[:, None]
+            assert np.abs(state.probabilities - found).max() < 1e-3
 
 
 @pytest.mark.parametrize("kept", [27, 11])
@@ -160,7 +162,7 @@ def test_the_estimate_is_that_of_dense_rows(kept):
     settings = settings_of(3)[:kept]
     table = counted(random_state(8, 2, 3), settings, 200, 4)
     table[0] *= 3  # as many shots more
-    state = fit_state(table, bases=settings)
+    state = fit_state(table, bases=settings, prefer="least_squares")
     ordered = [PAULIS[s] for s in "XYZ"]
     vectors = [np.linalg.eigh(-P)[1].T for P in ordered]
     rows = [
@@ -338,6 +340,18 @@ def test_drift_is_a_contradiction():
     assert state._admits(state.smallest_confidence) is True
     assert "contradict every state" in str(state)
     assert np.isnan(state.fidelity([1, 0]).lower) or state.fidelity([1, 0]).lower > 0.6
+
+
+def test_the_default_is_the_likelihood_of_counts_and_least_squares_of_means():
+    settings = settings_of(2)
+    table = counted(ghz(2)[0], settings, 300, 3)
+    state, squares = fit_state(table), fit_state(table, prefer="least_squares")
+    assert (state.prefer, squares.prefer) == ("likelihood", "least_squares")
+    assert state.result.objective == pytest.approx(state.deviance, rel=1e-6)
+    assert state.deviance < squares.deviance
+    assert fit_state({"XX": 0.9, "ZZ": 0.8}, shots=100).prefer == "least_squares"
+    with pytest.raises(ValueError, match="goes with counts"):
+        fit_state({"XX": 0.9}, shots=100, prefer="likelihood")
 
 
 def test_deviance_is_that_of_its_formula():

@@ -266,6 +266,8 @@ class FactorForm:
         return float(xp.sum(xp.abs(self.factor) ** 2))
 
     def _conj(self) -> Array:
+        if isinstance(self.factor, np.ndarray):
+            return self.factor.conj()
         xp = namespace(self.factor)
         complex_ = xp.isdtype(self.factor.dtype, "complex floating")
         return xp.conj(self.factor) if complex_ else self.factor

@@ -37,12 +37,6 @@ _RANK_UPDATE = {"f": blas.ssyrk, "d": blas.dsyrk, "F": blas.cherk, "D": blas.zhe
 _PLAIN_FLOPS = {"f": 2_000_000, "c": 300_000}
 
 
-def unknowns(U: Inexact) -> int:
-    """Return the number of real unknowns of A: n(n+1)/2 for real rows, n^2 for complex ones."""
-    n = int(U.shape[1])
-    return n * n if np.iscomplexobj(U) else n * (n + 1) // 2
-
-
 def _block_rows(n: int, dtype: DType) -> int:
     """Return rows of a block that stays, with its product, in the cache of a core."""
     return MIB // max(n * dtype.itemsize, 1)

@@ -510,9 +510,9 @@ UFUNCS |= {
 
 def numbers(*values: Any) -> tuple[float, ...]:
     """Return numbers of no dimension as Python's: those on a device come over together."""
-    there = [value.tensor for value in values if isinstance(value, DeviceArray)]
-    if not there:
+    if DeviceArray not in map(type, values):
         return tuple(map(float, values))
+    there = [value.tensor for value in values if isinstance(value, DeviceArray)]
     torch = torch_module()
     came = iter(torch.stack([each.real.to(torch.float64) for each in there]).tolist())
     return tuple(next(came) if isinstance(value, DeviceArray) else float(value) for value in values)

@@ -44,7 +44,7 @@ GAP_SHARE = 1e-3
 """Share of the gap at which steps stop: A is then known to more digits than its cost, and the bound
 that is proved counts every rounding."""
 
-CHUNK_ENTRIES = 2**17
+CHUNK_ENTRIES = 2**18
 """Readings, or entries of normal matrices, that are worked on at once: they stay in cache."""
 
 READING_TERMS = 32
@@ -191,7 +191,10 @@ class Batch:
                 other.work(chunk.taken(index), answers, within, places[index])
 
     def groups(self, chunk: Chunk) -> Iterator[tuple[npt.NDArray[np.intp], Normal]]:
-        """Yield problems of a chunk that the compiled loops can take, and their normal matrices."""
+        """Yield problems of a chunk that the compiled loops can take, and their normal matrices.
+
+        Where these are singular the readings do not determine A: `solve` knows which one is meant.
+        """
         own, trace = chunk.plain, self.features.trace
         if self.psd and trace is not None and trace <= 0.0:
             return  # A = 0 at most: nothing to iterate on
@@ -199,14 +202,17 @@ class Batch:
             whole = chunk.plain
             if chunk.missing is not None:
                 whole = whole & ~chunk.missing.any(axis=1)
-            if whole.any():
+            if whole.any() and self.normal.sigma[0] > 0.0:
                 yield np.flatnonzero(whole), self.normal
             own = chunk.plain & ~whole
         index = np.flatnonzero(own)
         if index.size:
             part = chunk.taken(index)
             w = np.require(np.broadcast_to(part.weights, part.b.shape), requirements=("C", "W"))
-            yield index, own_normals(self.features, self.features.weights(w))
+            found = own_normals(self.features, self.features.weights(w))
+            sound = np.flatnonzero(found.sigma > 0.0)
+            if sound.size:
+                yield index[sound], found.taken(sound)
 
     def floor_of(self, chunk: Chunk, normal: Normal) -> Vector:
         """Return sums of squares that count as none."""
@@ -247,7 +253,6 @@ class Batch:
         self._write(answers, index, y, found, (steps > 0) | (self.side != 0))
         if within and chunk.ends is not None:
             left = ~(found["met"] & found["closed"]) & (found["lower_bound"] <= 1.0)
-            left &= normal.sigma > 0.0
             if left.any():
                 self._keep_within(chunk, normal, y, np.flatnonzero(left), answers, index)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -291,32 +293,42 @@ class _Bar:
 
 
 def _run(batch: Batch, answers: Answers, fallback: bool, bar: _Bar) -> None:
-    """Answer all problems, until a limit is reached."""
+    """Answer all problems, until a limit is reached; of values that are wrong, name the first."""
     k, size = batch.readings.k, batch.chunk_rows
+    wrong: list[tuple[int, Exception]] = []
     try:
         with suppress(Stop):
             look()
-            _ = batch.normal
+            _ = batch.normal, [each.normal for each in batch.at_ends]
             flops = max(FLOPS_PER_PROBLEM, 40.0 * batch.features.psi.size) * k
-            by_rows(partial(_range, batch, answers, fallback, bar, size), k, flops)
+            starts = iter(range(0, k, size))
+            by_rows(partial(_chunks, batch, answers, fallback, bar, starts, wrong), k, flops)
+            if wrong:
+                raise min(wrong, key=itemgetter(0))[1]
             if fallback:
                 _decide_others(batch, answers, bar)
     finally:
         bar.close()
 
 
-def _range(
-    batch: Batch, answers: Answers, fallback: bool, bar: _Bar, size: int, first: int, last: int
-) -> None:
-    """Answer a range of problems chunk by chunk."""
-    for begin in range(first, last, size):
-        end = min(begin + size, last)
+def _chunks(
+    batch: Batch, answers: Answers, fallback: bool, bar: _Bar, starts: Iterator[int],
+    wrong: list[tuple[int, Exception]], *_range: int,
+) -> None:  # fmt: skip
+    """Answer the next chunk until there is none: of several threads, none waits for another."""
+    for begin in starts:
+        end = min(begin + batch.chunk_rows, batch.readings.k)
         try:
             look()
+            chunk = batch.readings.chunk(begin, end)
+            batch.work(chunk, answers)
         except Stop:
             return
-        chunk = batch.readings.chunk(begin, end)
-        batch.work(chunk, answers)
+        except Exception as error:
+            wrong.append((begin, error))
+            for _ in starts:
+                pass
+            return
         part = slice(begin, end)
         status, decided = judged(batch, answers, part)
         done = decided | chunk.empty | (not fallback)

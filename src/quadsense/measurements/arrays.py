@@ -28,9 +28,11 @@ SMALL_PRODUCT = 900_000
 without packing them, twice as fast for a thin factor."""
 
 LARGEST_NORM = 1e37
+"""Largest norm of a row that is used as it is."""
+
 SMALLEST_NORM = 1.0 / LARGEST_NORM
-"""Beyond these a coefficient over a squared norm may leave float64's range: then U is copied and
-such rows are brought near one by exact powers of two."""
+"""The least one. Beyond these a coefficient over a squared norm may be out of range: U is copied,
+and such rows are brought near one by exact powers of two."""
 
 
 def powers_near(sizes: Vector, where: Any = True) -> tuple[Any, tuple[Vector, Vector]]:

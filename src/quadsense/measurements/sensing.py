@@ -214,11 +214,9 @@ class Sensing(Portable):
     @cached_property
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""
-        slack, known = NORM_ERROR * (self.n + 1), getattr(self.kind, "extreme_norms", None)
-        if known is None:
-            norms = to_numpy(self.norms)
-            known = norms.min(initial=1.0), norms.max(initial=1.0)
-        least, most = known
+        slack, norms = NORM_ERROR * (self.n + 1), to_numpy(self.norms)
+        known = getattr(self.kind, "extreme_norms", None)
+        least, most = known or (norms.min(initial=1.0), norms.max(initial=1.0))
         return bool(most - 1.0 <= slack and 1.0 - least <= slack)
 
     @cached_property
@@ -388,11 +386,8 @@ class Sensing(Portable):
         if self.coarse:
             return True
         kind: Any = self.kind
-        if not is_dense(kind):
-            return False
-        if isinstance(kind, Framed):
-            return True
-        return not (kind.U.dtype.char in "fF" and self._moderate)
+        framed = isinstance(kind, Framed)
+        return is_dense(kind) and (framed or kind.U.dtype.char not in "fF" or not self._moderate)
 
     @property
     def _moderate(self) -> bool:
@@ -439,7 +434,7 @@ class Sensing(Portable):
 
     def beside(self, values: Any) -> Array:
         """A NumPy array where the rows live, in the namespace of products with them."""
-        return put(values, self.squares)
+        return values if type(values) is type(self.squares) else put(values, self.squares)
 
     def nearby(self, values: npt.NDArray[Any]) -> Any:
         """A NumPy array where products are made, though they come out as NumPy's."""

@@ -21,7 +21,7 @@ from quadsense.typing import to_generator
 Values = npt.NDArray[Any]
 
 ROWS = 16
-"""Rows looked at one by one, at most: sums of so many further terms are also allowed for."""
+"""Rows looked at one by one, at most, and terms by which sums may be longer than they are."""
 
 PAIRS = 3
 """Random vectors that each product is tried on."""

@@ -396,7 +396,7 @@ def _floor(data: Measurements, question: Question) -> float:
     free = isinstance(question.C, float) and (
         question.C == 0.0 or (question.psd and question.C > 0.0)
     )
-    if not free or question.log_det or question.rows == "center":
+    if not free or question.log_det or question.rows in ("center", "likelihood"):
         return -math.inf
     if question.rows != "slack_max" or not data.unit_rows.has_zero_rows:
         return 0.0

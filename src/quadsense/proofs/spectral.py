@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from quadsense.arrays import available_memory
 from quadsense.core.intervals import EPS
-from quadsense.core.packed import adjoint, pair_products, unpack
-from quadsense.core.products import forward, gram, unknowns
+from quadsense.core.packed import adjoint, pair_products, size_of, unpack
+from quadsense.core.products import forward, gram
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import (
@@ -126,7 +126,7 @@ def spectral_certificate(
     whitened, the conditioning of A does not enter the rounding error of the proof.
     """
     m, n = b.size, U.shape[1]
-    size = unknowns(U)
+    size = size_of(U.shape[1], np.iscomplexobj(U))
     if m < size:
         return _too_few(U, size, mix)
     lam, Q = np.linalg.eigh(A)

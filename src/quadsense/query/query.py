@@ -236,6 +236,18 @@ class Query:
             "data", "b is counts out of N shots: intervals of k/N.", metavar=f"N|{REFERENCE}"
         ),
     )
+    exposure: RealOrVector | None = field(
+        default=None,
+        metadata=about(
+            "answer", "likelihood: b is Poisson counts, of v times this.", metavar=f"T|{REFERENCE}"
+        ),
+    )
+    background: RealOrVector | None = field(
+        default=None,
+        metadata=about(
+            "answer", "likelihood: counts expected without A.", metavar=f"K|{REFERENCE}"
+        ),
+    )
     confidence: Real = field(
         default=0.95, metadata=about("data", "--sigma, --shots: that all hold at once.", kind=float)
     )

@@ -31,6 +31,9 @@ from quadsense.vocabulary import Check
 NEGLIGIBLE = 1e-8
 """Error of a reading, as a part of it, that counts as none."""
 
+ROUNDED_COUNTS = 1e-3
+"""Share of their sum by which the rounding of logarithms grows with counts."""
+
 SMALLEST_VALUE = 1e-290
 """Values below this are none."""
 
@@ -342,7 +345,8 @@ def make_objective(
         dual = None  # beyond float64's range in units of the user's rows
     size = matrix.norm()
     nothing: float | None = None
-    squares = not question.log_det and not question.linear and question.rows != "center"
+    logarithms = question.log_det or question.rows in ("center", "likelihood")
+    squares = not (logarithms or question.linear)
     # With a distance the objective is 0 up to rounding for a multiple of I alone.
     if fits and squares and (not question.alpha or slip > value):
         nothing = _nothing(data, question, matrix, size)
@@ -359,7 +363,8 @@ def make_objective(
         below, condition = 0.0, ""  # all its terms are squares or distances
     if clipped:
         below = min(below, value if fits else above)
-    closed = math.isfinite(above) and above - below <= max(gap * abs(above), SMALLEST_VALUE)
+    unit = max(abs(above), 1.0) if question.rows == "likelihood" else abs(above)  # a deviance
+    closed = math.isfinite(above) and above - below <= max(gap * unit, SMALLEST_VALUE)
     if not closed and math.isfinite(above):
         nothing = _nothing(data, question, matrix, size) if nothing is None else nothing
         closed = above - below <= nothing
@@ -386,6 +391,8 @@ def _nothing(data: Measurements, question: Question, matrix: SensedMatrix, norm:
     Errors of `NEGLIGIBLE` times the readings, or times A, count as none: in squares its square.
     """
     rows, weights = question.rows, question.weights
+    if rows == "likelihood":
+        return NEGLIGIBLE * (1.0 + question.m + ROUNDED_COUNTS * float(weights.sum()))
     if rows == "center" or question.log_det:
         return NEGLIGIBLE * (1.0 + question.m)
     linear = question.linear
@@ -437,7 +444,10 @@ def is_sound(stated: Objective, m: int, measured: int, n: int) -> bool:
     """Return whether what a file states of a preference can be one, of m rows and order n."""
     asked, dual = stated.preference, stated.dual
     numbers = (asked.ridge, asked.tau, stated.gap)
-    vectors = ((asked.weights, (measured,)), (dual, (m,)), (asked.base, (n, n)))
+    vectors = (
+        (asked.weights, (measured,)), (asked.background, (measured,)), (dual, (m,)),
+        (asked.base, (n, n)),
+    )  # fmt: skip
     return (
         type(asked.name) is str
         and asked.name in TERMS
@@ -449,6 +459,7 @@ def is_sound(stated: Objective, m: int, measured: int, n: int) -> bool:
             for array, shape in vectors
         )
         and (asked.weights is None or bool(np.all(asked.weights >= 0.0)))
+        and (asked.background is None or bool(np.all(asked.background >= 0.0)))
         and (asked.name != "center" or not asked.ridge)
         and (asked.name != "entropy" or _has_entropy(asked))
     )

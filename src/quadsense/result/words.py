@@ -258,6 +258,7 @@ def objective_name(v: Verdict) -> str:
 
 NAMES = {
     "least_squares": "sum of squares",
+    "likelihood": "deviance",
     "entropy": "sum of squares with relative entropy",
     "nearest": "distance from the prior",
     "center": "sum of logarithms",
@@ -378,6 +379,7 @@ def _chosen(v: Verdict) -> str:
 
 CHOSEN = {
     "least_squares": "least squares",
+    "likelihood": "maximum likelihood, deviance",
     "entropy": "least squares, regularized by relative entropy",
     "nearest": "nearest to the prior, distance",
     "center": "analytic center, sum of logarithms",

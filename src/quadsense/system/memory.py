@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+# Bytes: of prefixes in tens, and of those in twos.
 KB, KIB = 1000, 1024
 MIB, GIB = KIB * KIB, KIB * KIB * KIB
 FLOAT64_BYTES = np.dtype(np.float64).itemsize

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quadsense.plot.figures import BLUE, GREY, INK, RED, legend, new_figure, tidy
+from quadsense.plot.style import BLUE, GREY, INK, RED, legend, new_figure, tidy
 from quadsense.tomography.counts import Counts
 
 if TYPE_CHECKING:

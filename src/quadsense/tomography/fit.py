@@ -13,6 +13,12 @@ from quadsense.tomography.counts import Expectations, read_counts
 from quadsense.tomography.estimate import FITS, StateEstimate
 from quadsense.typing import is_number
 
+GAP = 1e-6
+"""Distance of the deviance from its proved bound, relative to it; least squares come closer."""
+
+MAX_LIKELIHOOD_ORDER = 256
+"""Order of density matrices up to which the likelihood is the default: a minute for 8 qubits."""
+
 
 def fit_state(
     counts: Any,
@@ -48,8 +54,10 @@ def fit_state(
         A state that is named before the counts are seen: its fidelity has a narrower interval.
     confidence : float, default=0.95
         With which all intervals hold at once.
-    prefer : {"auto", "least_squares"}, default="auto"
-        Which estimate: least squares with each setting weighted by its shots.
+    prefer : {"auto", "likelihood", "least_squares"}, default="auto"
+        Which estimate: maximum likelihood, or least squares with each setting weighted by its
+        shots. "auto" is the former for counts of up to 8 qubits (order 256), the latter for more
+        and for expectation values.
     bit_order : {"same", "reversed"}, default="same"
         Whether the first digit of an outcome belongs to the first letter of the setting, or the
         last, as in Qiskit's results where settings are written from qubit 0 on.
@@ -90,7 +98,14 @@ def fit_state(
         raise ValueError("readout goes with counts, not with expectation values")
     errors = read_readout(readout, q, known.effects.shape[1])
     named = None if target is None else read_target(target, order_of(known, q))
-    asked: dict[str, Any] = {"psd": True, "trace": 1.0, "prefer": "least_squares"}
+    if prefer == "auto":
+        small = order_of(known, q) <= MAX_LIKELIHOOD_ORDER
+        prefer = "likelihood" if small and not expectations else "least_squares"
+    if expectations and prefer == "likelihood":
+        raise ValueError("prefer='likelihood' goes with counts, not with expectation values")
+    asked: dict[str, Any] = {"psd": True, "trace": 1.0, "prefer": prefer}
+    if prefer == "likelihood":
+        asked["gap"] = GAP
     if isinstance(given, Expectations):
         strings: Any = observables(given.strings)
         result = solve(strings, given.means, weights=given.shots, **asked)
@@ -99,6 +114,6 @@ def fit_state(
         totals = np.repeat(given.shots, given.table.shape[1])
         result = solve(rows, given.table.ravel() / totals, weights=totals, **asked)
     return StateEstimate(
-        result, given, known, errors, prefer="least_squares", confidence=float(confidence),
+        result, given, known, errors, prefer=prefer, confidence=float(confidence),
         target=named,
     )  # fmt: skip

@@ -15,7 +15,6 @@ import quadsense.methods.minimax.program as lp
 from quadsense import Status
 from quadsense.core import packed
 from quadsense.core.intervals import Intervals
-from quadsense.core.products import unknowns
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax import iteration
 from quadsense.proofs import symmetric
@@ -90,7 +89,7 @@ def solve(U, b, delta, sides=None, *, target=False, gap=0.01, steps=80):
 def test_the_design_block_is_the_sensing_map(is_complex):
     rng = np.random.default_rng(0)
     U = unit_rows(rng, 9, 4, is_complex)
-    x = rng.standard_normal(unknowns(U))
+    x = rng.standard_normal(packed.size_of(U.shape[1], np.iscomplexobj(U)))
     A = packed.unpack(x, 4, U.dtype)
     np.testing.assert_allclose(packed.pack(A), x, atol=1e-15)
     np.testing.assert_allclose(packed.features(U) @ x, readings(U, A), atol=1e-14)

@@ -68,8 +68,8 @@ def restored(program: KernelProgram, at: KernelPoint) -> KernelPoint:
 
 def _size(program: KernelProgram) -> float:
     """Return a multiple of the identity of the size of the readings."""
-    levels = np.abs(program.level[program.equal | (program.curve > 0.0)])
-    known = np.concatenate([np.abs(program.ends[program.finite]), levels])
+    levels = np.abs(program.level[program.equal | (program.curve > 0.0) | program.counted])
+    known = np.concatenate([np.abs(program.ends[program.finite & ~program.counted]), levels])
     typical = float(np.mean(np.minimum(known, 16.0))) if known.size else 1.0
     bought = program.common or program.priced.any() or program.softness.any()
     if bought and (held := _held_size(program)) is not None:
@@ -105,7 +105,7 @@ def _least_squares(program: KernelProgram) -> tuple[Array, Vector]:
     hi, lo = program.ends[0], -program.ends[1]
     middle = np.where(upper & lower, 0.5 * (hi + lo), np.where(upper, hi, np.where(lower, lo, 0.0)))
     width = np.where(upper & lower, np.maximum(0.5 * (hi - lo), 1e-6), 1.0)
-    squares = program.curve > 0.0
+    squares = (program.curve > 0.0) | program.counted
     middle = np.where(squares | program.equal, program.level, middle)
     E = np.where(program.equal, 0.0, width / float(np.max(width, initial=1e-6)))
     weights = 1.0 / np.where(program.equal, 1.0, E)
@@ -133,7 +133,7 @@ def _around(
     soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
     floor = max(0.5 * worst, 1e-3 * even)
     hard = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
-    t, mu = 0.0, max(program.row_target, program.cone_target, _pull(program, A))
+    t, mu = 0.0, max(program.row_unit, program.cone_target, _pull(program, A))
     misses = worst > MIN_ROOM  # residuals are more than rounding
     if program.homogeneous and misses and y is not None and bool(np.all(finite)):
         return _around_residuals(program, A, v, y, even)
