@@ -159,9 +159,10 @@ def test_both_checkers_agree_on_2000_certificates():
     while seen < 2000:
         for _, held in cases.of_seed((0, 20_000, 1_000_000)[seed % 3] + seed):
             if held and held["n"] <= MAX_ORDER:
-                for text in (json.dumps(held), cases.tampered(held, rng)):
-                    found = judged(text)
-                    assert found is None or found == rules.is_true(text), text
+                texts = (json.dumps(held), cases.tampered(held, rng))
+                known = {text: judged(text) for text in texts}
+                sound = {text: found for text, found in known.items() if found is not None}
+                assert sound == {text: rules.is_true(text) for text in sound}
                 seen += 1
         seed += 1
 
