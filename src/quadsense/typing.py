@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -104,10 +105,10 @@ NormName: TypeAlias = Literal["exact", "bound"]
 """How `sgd` finds the norm of the full gradient."""
 
 
-LARGEST_EXPONENT = 1023
+LARGEST_EXPONENT = sys.float_info.max_exp - 1
 """Bits of a whole number that surely does not overflow as a float."""
 
-LARGEST_WHOLE = 2**63 - 1
+LARGEST_WHOLE = int(np.iinfo(np.int64).max)
 """Largest whole number that an array of integers holds."""
 
 

@@ -18,7 +18,7 @@ Real = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 """Of float64 or complex128: a union of the two does not survive NumPy's own annotations."""
 
-UNIT = 2.0**-53
+UNIT = float(np.finfo(np.float64).epsneg)
 """Unit roundoff of float64."""
 
 TINY = float(np.finfo(np.float64).tiny)

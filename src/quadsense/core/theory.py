@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, as_numbers, namespace
+from quadsense.core.intervals import UNIT
 from quadsense.typing import is_number, is_whole
 
 __all__ = [
@@ -273,6 +274,6 @@ def residual_bound(log_potential: float, lam: float) -> float:
 
 def arccosh_exp(log_value: float) -> float:
     """Return ``arccosh(exp(v))`` for v >= 0 that may be far past 710."""
-    if log_value > 20.0:  # sqrt(e^2v - 1) equals e^v in float64
+    if log_value > -math.log(UNIT):  # sqrt(e^2v - 1) equals e^v in float64
         return log_value + math.log(2.0)
     return math.acosh(max(1.0, math.exp(log_value)))

@@ -57,7 +57,7 @@ class Bundle:
     @property
     def key(self) -> str:
         """The same for the same rows of the same files, so that a cluster holds them once."""
-        text = hashlib.blake2b(repr(self.strips).encode(), digest_size=16).hexdigest()
+        text = hashlib.blake2s(repr(self.strips).encode()).hexdigest()
         return f"quadsense_load-{text}"
 
     def read(self, out: Any = None) -> Any:

@@ -26,7 +26,7 @@ CACHE_BYTES = MIB // 2
 BLOCK_ELEMENTS = MIB
 """Elements of a temporary block: 8 or 16 MiB, half a last-level cache."""
 
-GUESSED_BYTES = 4 * GIB
+GUESSED_BYTES = 2 * GIB
 """Bytes, where the system says nothing at all."""
 
 MAX_FORMED_BYTES = 2 * GIB
