@@ -27,6 +27,7 @@ from quadsense.result.values import evaluate, is_admitted, make_objective
 from quadsense.system.threads import one_blas_thread, with_one_blas_thread
 from quadsense.system.watch import Watch
 from quadsense.typing import (
+    DEFAULT_GAP,
     MatrixLike,
     MissingName,
     PreferName,
@@ -292,9 +293,6 @@ def _some(rows: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.intp]]:
 
 JUDGED = ("any", "minimax", "least_squares", "nearest", "min_trace")
 """What `certify` may be asked to bound."""
-
-DEFAULT_GAP = 0.01
-"""Relative distance of two bounds at which the answer counts as optimal."""
 
 
 @with_one_blas_thread

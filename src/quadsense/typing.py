@@ -12,6 +12,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+DEFAULT_GAP = 0.01
+"""Relative distance of two bounds at which an optimum is found, unless another was asked for."""
+
 
 class SupportsArray(Protocol):
     """Anything that NumPy can read: its own arrays and numbers, tensors on the CPU, data frames."""

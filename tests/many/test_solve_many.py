@@ -218,6 +218,23 @@ def test_covariates_are_free_coefficients():
     assert one.certificate.verify(U, (B + c @ X.T)[7] - fitted)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_readings_without_ends_count_in_no_problem_of_their_own(first):
+    U, B, _ = diffusion_like(20)
+    lo, hi = B - 0.3, B + 0.3
+    free = np.random.default_rng(0).random(B.shape) < 0.05
+    free[0] = first * np.eye(20, dtype=bool)[4]
+    lo[free], hi[free] = -np.inf, np.inf
+    B[free] += 10.0
+    results = quadsense.solve_many(U, B, bounds=(lo, hi), weights=2.0)
+    assert 5 < free.any(axis=1).sum() < 20
+    for i in range(20):
+        kept = ~free[i]
+        A, cost, *_ = np.linalg.lstsq(features(U)[kept], B[i, kept], rcond=None)
+        np.testing.assert_allclose(results.objective[i], 2.0 * cost[0], rtol=1e-9)
+        np.testing.assert_allclose(results.A[i][np.triu_indices(3)], A, rtol=1e-6, atol=1e-9)
+
+
 def test_covariates_and_intervals_that_bind():
     U, B, _ = diffusion_like(4, m=30, noise=0.1)
     X = np.linspace(-1.0, 1.0, 30)[:, None]

@@ -12,7 +12,7 @@ import numpy as np
 
 from quadsense.core.records import record
 from quadsense.system.memory import MAX_FORMED_BYTES
-from quadsense.typing import is_number
+from quadsense.typing import DEFAULT_GAP, is_number
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Options:
 class GapOptions(Options):
     """Of methods that know both bounds on the smallest worst error."""
 
-    gap: float = option(0.01, "relative gap of the two bounds at which the optimum is found")
+    gap: float = option(DEFAULT_GAP, "relative gap of the two bounds at which the optimum is found")
 
     def check(self, m: int) -> None:
         """Refuse a gap that is none."""

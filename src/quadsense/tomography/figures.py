@@ -30,7 +30,7 @@ def draw(state: StateEstimate, kind: str, title: str | None) -> Any:
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     both = kind == "both"
-    figure = new_figure(1 + both, SIZE)
+    figure = new_figure(2 if both else 1, SIZE)
     if kind != "bars":
         _city(figure, state, (1, 2, 1) if both else (1, 1, 1))
     if kind != "city":

@@ -26,8 +26,12 @@ from quadsense.methods.least_squares.bounds import (
     margins,
     mass,
 )
-from quadsense.methods.least_squares.cone import LeastSquaresCone
-from quadsense.methods.least_squares.program import QuadraticPoint, Rows, SquaresProgram
+from quadsense.methods.least_squares.program import (
+    LeastSquaresCone,
+    QuadraticPoint,
+    Rows,
+    SquaresProgram,
+)
 from quadsense.proofs.costs import conjugate_above, permitted
 from quadsense.system.watch import look
 

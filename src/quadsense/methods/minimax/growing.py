@@ -33,6 +33,7 @@ from quadsense.methods.minimax.iteration import IterationState, verdict
 from quadsense.methods.minimax.program import MinimaxProgram, leaning, worst_ratio
 from quadsense.methods.minimax.traits import FIRST, LEAST, MORE, MOST, grows
 from quadsense.system.watch import look
+from quadsense.typing import DEFAULT_GAP
 
 UNEVEN_SIZE_RATIO = 4.0
 """Size of a row over its tolerance, in that of most, from which on it matters more than they."""
@@ -138,7 +139,7 @@ def advance(
     steps: int,
     *,
     target: bool = False,
-    gap: float = 0.01,
+    gap: float = DEFAULT_GAP,
 ) -> GrowingState:
     """Take up to `steps` steps; stop early at a verdict. See `iteration.advance`."""
     end = state.iteration + steps

@@ -29,6 +29,7 @@ from quadsense.methods.minimax.program import (
     worst_ratio,
 )
 from quadsense.proofs.symmetric import allowed, lower_bound
+from quadsense.typing import DEFAULT_GAP
 
 RatioVerdict = Literal["met", "infeasible", "optimal", "stalled"]
 
@@ -145,7 +146,7 @@ def advance(
     count: int,
     *,
     target: bool = False,
-    gap: float = 0.01,
+    gap: float = DEFAULT_GAP,
 ) -> IterationState:
     """Take up to `count` interior-point steps; stop early at a verdict.
 
