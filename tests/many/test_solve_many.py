@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from helpers import features, sampled
-from many_cases import many_case
+from many_cases import any_case, many_case
 
 import quadsense
 from quadsense import Status
@@ -44,6 +44,23 @@ def test_answers_and_statuses_are_those_of_solve(seed):
         np.testing.assert_allclose(results.objective[i], alone.objective, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(results.max_ratio[i], alone.max_ratio, rtol=1e-4, atol=1e-7)
         assert results.objective_lower[i] <= alone.objective * (1.0 + 1e-9) + 1e-12
+
+
+@pytest.mark.parametrize("seed", sampled(range(300), quick=3))
+def test_combinations_are_answered_as_by_solve_and_verify(seed):
+    case = any_case(seed)
+    results = quadsense.solve_many(case.U, case.B, **case.asked)
+    decided = results.status != Status.UNDECIDED
+    np.testing.assert_array_equal(results.verify(), decided)
+    for i in np.flatnonzero(decided & ("covariates" not in case.asked)):
+        one = case.one(i)
+        alone = quadsense.solve(case.U, case.B[i], prefer="least_squares", ridge=0, gap=1e-9, **one)
+        assert alone.status in (results.status[i], Status.UNDECIDED)
+        if alone.objective is None or not results.success[i]:
+            continue
+        room = 1e-8 * np.nansum(case.B[i] ** 2) * np.max(one.get("weights", 400.0))
+        np.testing.assert_allclose(results.objective[i], alone.objective, rtol=3e-6, atol=room)
+        assert results.objective_lower[i] <= alone.objective * (1.0 + 1e-8) + room
 
 
 def _hermitian(n, is_complex):

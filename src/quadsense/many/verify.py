@@ -101,7 +101,10 @@ def _holds_alone(batch: Batch, answers: Answers, number: int) -> bool:
     y = answers.packed[number]
     if not np.isfinite(y).all():
         return False
-    one = certified(batch, answers, number)
+    if status is Status.INFEASIBLE:  # from the known answer the bound would be another one
+        one = solve_alone(batch, number)
+    else:
+        one = certified(batch, answers, number)
     data, claim = one.certificate.data, one.fit or one.certificate.objective
     if one.status is not status or data is None or not one.certificate.verify(data):
         return False
