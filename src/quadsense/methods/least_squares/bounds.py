@@ -28,6 +28,7 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.records import changed, record
 from quadsense.device import numbers, scalar, waits
 from quadsense.methods.least_squares.program import NONE, QuadraticPoint, Rows, SquaresProgram
+from quadsense.methods.traits import GapOptions
 
 
 @record(frozen=True)
@@ -146,7 +147,7 @@ class Judge:
             pull = float(np.linalg.norm(T))
             gap = pull * size
             return Judgement((min(gap, pull * pull / (4.0 * alpha)) if alpha else gap) + loose)
-        rounding = 4.0 * (cone.n + 8) * UNIT * mass
+        rounding = 4.0 * cone.rounding * mass
         if cone.trace is not None:
             level = rounding - float(cone.eigenvalues(T)[0])
             return Judgement(inner + cone.trace * level + loose, level=level)
@@ -178,7 +179,7 @@ class Judge:
         Q = Z / np.linalg.norm(Z, axis=0)
         M = cone.unpack(T)
         rest = M - Q @ (Q.conj().T @ M)
-        return float(np.linalg.norm(rest)) <= 64.0 * (cone.n + 8) * UNIT * mass
+        return float(np.linalg.norm(rest)) <= 64.0 * cone.rounding * mass
 
     def loose(self, rows: Rows, values: Vector, mu: Vector, lo: Vector, hi: Vector) -> float:
         """What Fenchel's inequality leaves in those rows, with `mu` in addition to ``2 w (v - b)``.
@@ -284,8 +285,9 @@ def descent_anew(program: SquaresProgram, at: ConeDescent) -> ConeDescent:
 # --- states ---------------------------------------------------------------------------------------
 
 
-ROOM = 1e-10
-"""How far inside its interval a reading is put, in half-widths, unless rounding takes more."""
+ROOM, KEPT_ROOM, ROOM_GROWTH = 1e-10, 0.1, 10.0
+"""How far inside its interval a reading is put, in half-widths, unless rounding takes more; the
+share of that which is to be left; and by how much it grows where that was not enough."""
 
 
 class SquaresStage(Enum):
@@ -410,13 +412,13 @@ def small(program: SquaresProgram) -> float:
 
 def acceptable(program: SquaresProgram, judged: Judgement, cost: float) -> bool:
     """Whether the gap is what was asked for, though not what was aimed at."""
-    asked = float(getattr(program.problem.options, "gap", 0.01))
+    asked = float(getattr(program.problem.options, "gap", GapOptions.gap))
     return judged.gap <= max(asked * cost, small(program), ROUNDED_COST * program.nothing)
 
 
 def rounding(program: SquaresProgram) -> float:
     """About what rounding does to a reading of the size of 1."""
-    return 128.0 * (program.cone.n + 8) * UNIT * program.F.amplification
+    return 128.0 * program.cone.rounding * program.F.amplification
 
 
 def margins(program: SquaresProgram, room: float, size: float = 1.0) -> tuple[Vector, Vector]:

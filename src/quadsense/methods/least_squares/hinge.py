@@ -28,15 +28,16 @@ from quadsense.device import chosen, numbers, scalar, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.conic.boundary import reach
-from quadsense.methods.least_squares.bounds import SquaresVerdict
+from quadsense.methods.least_squares.bounds import KEPT_ROOM, ROOM_GROWTH, SquaresVerdict
 from quadsense.methods.least_squares.program import Rows, power_of_four
-from quadsense.system.watch import look
+from quadsense.methods.traits import GapOptions
+from quadsense.system.watch import cholesky_flops, eigen_flops, look, real_flops
 
 FINE_GAP = 1e-7
 """Relative gap that is aimed at where a step costs little."""
 
-LITTLE_FLOPS = 2e9
-"""Operations of twenty steps that are little, a tenth of a second."""
+LITTLE_FLOPS = 1e8
+"""Operations of a step that are little: of twenty steps, a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,8 @@ def prepare(problem: Problem) -> MissesProgram | None:
     weight = power_of_four(float(w.max()))
     F = problem.rows.at_work()
     there = problem.ends.each(F.beside) if F.waits else problem.ends
-    asked = gap = float(getattr(problem.options, "gap", 0.01))
-    if 20.0 * (step_flops(F) + min(system_flops(F, 0.5 * F.m))) <= LITTLE_FLOPS:
+    asked = gap = float(getattr(problem.options, "gap", GapOptions.gap))
+    if step_flops(F) + min(system_flops(F, 0.5 * F.m)) <= LITTLE_FLOPS:
         gap = min(gap, FINE_GAP)
     lo, hi = np.where(live, question.lo, -np.inf), np.where(live, question.hi, np.inf)
     lo, hi, w = map(F.beside, (lo / scale, hi / scale, w / weight))
@@ -179,7 +180,7 @@ def prepare(problem: Problem) -> MissesProgram | None:
 
 def step_flops(F: Sensing) -> float:
     """About what a step costs at least."""
-    return (4.0 if F.is_complex else 1.0) * (4.0 * F.raw.m * F.n**2 + 20.0 * float(F.n) ** 3)
+    return 2.0 * (product_flops(F, F.raw.m) + real_flops(F.is_complex) * eigen_flops(F.n))
 
 
 GRADIENT_RESIDUAL = 0.2
@@ -195,11 +196,16 @@ GRADIENT_GROWTH, MIN_EXPECTED_GRADIENTS = 1.5, 10.0
 """Conjugate gradients expected: that many times those of the last step, and at least."""
 
 
+def product_flops(F: Sensing, k: int) -> float:
+    """What ``F(A)`` on that many rows costs, or its transpose."""
+    return 2.0 * real_flops(F.is_complex) * k * float(F.n) ** 2
+
+
 def system_flops(F: Sensing, k: float) -> tuple[float, float]:
     """What a factorisation costs with k rows missed: by their inner products, or packed."""
     n, size = float(F.n), float(F.unknowns)
-    weight = 4.0 if F.is_complex else 1.0
-    return weight * k * k * n + k**3 / 3.0, k * size * size + size**3 / 3.0
+    few = real_flops(F.is_complex) * k * k * n + cholesky_flops(k)
+    return few, k * size * size + cholesky_flops(size)
 
 
 def newton(
@@ -217,7 +223,7 @@ def newton(
     few, small = system_flops(F, float(rows.size))
     expected = max(MIN_EXPECTED_GRADIENTS, GRADIENT_GROWTH * gradients)
     chosen = F.only(rows)
-    product = (4.0 if F.is_complex else 1.0) * 4.0 * rows.size * n * n
+    product = 2.0 * product_flops(F, rows.size)
     if not F.rank_one or min(few, small) > expected * product:
         return _by_gradients(chosen, weights, L, R)
     held = chosen.rows()
@@ -230,7 +236,7 @@ def newton(
         right = np.sum(P.conj() @ R * P, axis=1).real
         c = solve_definite(K, right)
         return R - (P * c[:, None]).T @ P.conj(), gradients
-    M = packed.normal_matrix([P[i : i + 1024] for i in range(0, len(P), 1024)], size, float)
+    M = packed.normal_matrix(np.array_split(P, 1 + len(P) // packed.FEATURE_ROWS), size, float)
     add_to_diagonal(M, 1.0)
     U, info = factor_upper(M)
     if info != 0:
@@ -316,7 +322,7 @@ def advance(program: MissesProgram, state: MissesState, steps: int) -> MissesSta
 
 def tightened(state: MissesState) -> MissesState:
     """Further inside the intervals, where rounding spoilt what seemed to be a fit."""
-    return replace(state, room=10.0 * max(state.room, ROOM), verdict=SquaresVerdict.OPEN)
+    return replace(state, room=ROOM_GROWTH * max(state.room, ROOM), verdict=SquaresVerdict.OPEN)
 
 
 def _pulling(program: MissesProgram, values: Vector, room: float = 0.0) -> tuple[Rows, Vector]:
@@ -335,7 +341,7 @@ def dual(program: MissesProgram, state: MissesState) -> Vector:
 
 def _judged(program: MissesProgram, state: MissesState) -> MissesState:
     """What the slope proves, and whether that is enough."""
-    within = not np.any(program.w * program.misses(state.values, 0.1 * state.room))
+    within = not np.any(program.w * program.misses(state.values, KEPT_ROOM * state.room))
     if within or (state.room and 0.0 < state.cost <= ZERO_COST * program.rest):
         return replace(state, lower=0.0, y=None, verdict=SquaresVerdict.OPTIMAL)
     L = _root(state.A)

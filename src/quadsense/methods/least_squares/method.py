@@ -17,8 +17,10 @@ from quadsense.methods.consensus.program import program_of
 from quadsense.methods.consensus.steps import ConsensusState, pulling, start
 from quadsense.methods.least_squares import direct, hinge
 from quadsense.methods.least_squares.bounds import (
+    KEPT_ROOM,
     MAX_TRUE_GAP_RATIO,
     MAX_ZERO_COST,
+    ROOM_GROWTH,
     SquaresStage,
     SquaresState,
     SquaresVerdict,
@@ -176,7 +178,11 @@ def polished(program: SquaresProgram, x: Vector, rows: Rows, mu: Vector) -> Squa
     state = SquaresState(SquaresStage.DESCENT, SquaresVerdict.OPTIMAL, rows=rows, mu=mu)
     state = refined(program, _judged_point(program, state, program.cost.point(x)))
     point = state.point
-    if point is None or state.factor is None or crossed(program, point, 0.1 * state.room).size:
+    if (
+        point is None
+        or state.factor is None
+        or crossed(program, point, KEPT_ROOM * state.room).size
+    ):
         return None
     return state if acceptable(program, state.judged, point.cost) else None
 
@@ -186,7 +192,7 @@ def tightened(program: SquaresProgram, state: SquaresState) -> SquaresState:
     point = state.point
     assert point is not None
     state = changed(
-        state, room=10.0 * state.room, verdict=SquaresVerdict.OPEN, since=0, mark=np.inf
+        state, room=ROOM_GROWTH * state.room, verdict=SquaresVerdict.OPEN, since=0, mark=np.inf
     )
     return state if state.stage is SquaresStage.DIRECT else _binding(program, state, point)
 
@@ -258,7 +264,7 @@ def _progress(program: SquaresProgram, state: SquaresState, left: float) -> Squa
     ended = _settle(program, state, *_member(program, factor_of(program, x)))
     assert ended.point is not None
     taken = ended.verdict is SquaresVerdict.OPTIMAL or (
-        crossed(program, ended.point, 0.1 * state.room).size == 0
+        crossed(program, ended.point, KEPT_ROOM * state.room).size == 0
         and acceptable(program, ended.judged, ended.point.cost)
     )
     return changed(ended, verdict=SquaresVerdict.OPTIMAL if taken else ended.verdict)
@@ -297,7 +303,7 @@ def _settled(program: SquaresProgram, state: SquaresState, point: QuadraticPoint
         mu = multipliers(program, X, point.slope, state.rows, state.mu)
         other = _judged_point(program, changed(state, mu=mu), point)
         state = min(state, other, key=lambda one: one.judged.gap)
-    beyond = crossed(program, point, 0.1 * state.room)
+    beyond = crossed(program, point, KEPT_ROOM * state.room)
     close = state.judged.gap <= MAX_TRUE_GAP_RATIO * goal(program, state.judged, point.cost)
     if beyond.size == 0 and close:
         return changed(state, verdict=SquaresVerdict.OPTIMAL)

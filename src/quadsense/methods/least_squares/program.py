@@ -18,7 +18,7 @@ from scipy.linalg import lapack
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core import packed as packing
 from quadsense.core.cholesky import symmetric, symmetric_product
-from quadsense.core.intervals import Intervals
+from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.packed import summed_products
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, record
@@ -26,7 +26,8 @@ from quadsense.device import numbers, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares.traits import MAX_FORMED_UNKNOWNS, TYPICAL_STEPS
-from quadsense.system.watch import look, real_flops
+from quadsense.proofs.rounding import SPARE
+from quadsense.system.watch import eigen_flops, look, real_flops
 
 Array = npt.NDArray[Any]
 
@@ -59,7 +60,7 @@ class _Form(NamedTuple):
     lower_scales: Vector
 
 
-@lru_cache(maxsize=16)  # many solves of one order
+@lru_cache(maxsize=packing.KEPT_ORDERS)  # many solves of one order
 def _form_of(n: int, is_complex: bool) -> _Form:
     size = packing.size_of(n, is_complex)
     j, k = np.triu_indices(n, 1)
@@ -115,10 +116,15 @@ class LeastSquaresCone:
         """Real unknowns."""
         return packing.size_of(self.n, self.is_complex)
 
+    @property
+    def rounding(self) -> float:
+        """About what rounding makes of a product of matrices of this order, relatively."""
+        return (self.n + SPARE) * UNIT
+
     @cached_property
     def flops(self) -> float:
         """Operations of a projection."""
-        return real_flops(self.is_complex) * 12.0 * float(self.n) ** 3
+        return real_flops(self.is_complex) * eigen_flops(self.n)
 
     def pack(self, A: Array) -> Vector:
         """As `packing.pack` does; of several matrices, (..., n, n), each."""
