@@ -15,10 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-GUESS = 4 * 2**30
+KB, KIB = 1000, 1024
+MIB, GIB = KIB * KIB, KIB * KIB * KIB
+FLOAT64_BYTES = np.dtype(np.float64).itemsize
+
+GUESS = 4 * GIB
 """Bytes, where the system says nothing at all."""
 
-MAX_FORMED_BYTES = 2**31
+MAX_FORMED_BYTES = 2 * GIB
 """Bytes of a matrix of order m or N up to which a method forms or factors it to save time. It is a
 constant, because a bound that followed the free memory would change the steps, and with them A."""
 
