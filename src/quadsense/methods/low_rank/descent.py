@@ -29,7 +29,6 @@ from quadsense.core.lbfgs import Memory
 from quadsense.core.records import changed
 from quadsense.methods.low_rank.gauss_newton import (
     axes_of,
-    balanced,
     normal_equations,
     principal_axes,
     turned,
@@ -42,7 +41,7 @@ from quadsense.methods.low_rank.lean import (
     lean_turn,
     takes_turns,
 )
-from quadsense.methods.low_rank.passes import FactorPoint, conjugate, evaluate
+from quadsense.methods.low_rank.passes import FactorPoint, evaluate
 from quadsense.methods.low_rank.phases import (
     FIRST_DAMPING,
     HINGE_SHARES,
@@ -77,12 +76,8 @@ LIFT_PENALTY, LIFT_GROWTH = 1e-3, 3.0
 LIFT_PENALTY_SPARSE, LIFT_GROWTH_SPARSE = 1e-7, 10.0
 MIN_DAMPING, MAX_DAMPING = 1e-12, 1e8
 DAMPING_FACTOR = 5.0
-# A step by the factor of the one before is taken where it is to end within this share of the goal.
-MAX_REPEATED_SHARE = 0.5
 # Where less than this of a step is taken, it was damped too little.
 MIN_LENGTH_UNDAMPED = 0.3
-# With damping down to this, far above single precision's rounding, it solves for the step.
-MIN_DAMPING_SINGLE = 2e-5
 # Least scale of damping, as a share of the mean scale; a lift damps all rows alike.
 MIN_SCALE_SHARE, MIN_SCALE_SHARE_LIFT = 1e-3, 1.0
 # A stage ends when this many steps in a row gain less than this share of the loss.
@@ -375,23 +370,10 @@ def _gauss_newton(
     """Return the point after a Gauss-Newton step, and how much of the step was taken."""
     point, damping, theta = state.point, state.damping, state.theta
     floor = MIN_SCALE_SHARE if penalty is None else MIN_SCALE_SHARE_LIFT
-    single = problem.low is not None and penalty is None and damping >= MIN_DAMPING_SINGLE
     slope = point.gradient if penalty is None else point.gradient + penalty[:, None] * point.Y
-    step = normal_equations(problem, point, penalty, damping, floor, single)
-    D = step(slope)
-    if single and not D.any():
-        step = normal_equations(problem, point, penalty, damping, floor)
-        D = step(slope)
-    moved = balanced(problem, point.Y + D)
-    axes = axes_of(problem, moved)
-    trial = evaluate(problem, axes @ moved, theta)
+    D = normal_equations(problem, point, penalty, damping, floor)(slope)
+    trial = evaluate(problem, turned(problem, point.Y + D), theta)
     if _loss(trial, penalty) < before:
-        # Of an error e Newton's step leaves C e^2, and one by the same factor then 2 C e of that.
-        ends = 2.0 * trial.ratio * trial.ratio <= MAX_REPEATED_SHARE * state.goal * point.ratio
-        if ends and trial.ratio > state.goal and penalty is None and problem.signs is None:
-            D = step(conjugate(axes).T @ trial.gradient)
-            again = evaluate(problem, turned(problem, moved + D), theta)
-            trial = again if again.value < trial.value else trial
         return trial, 1.0
     # Around a bend the whole step may lead up the other side, the direction being as good.
     length = line_minimum(problem, point, D, penalty, theta)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.linalg.lapack import dpotrf, dpotrs, spotrf, spotrs
+from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.sparse.linalg import splu
 
 from quadsense.methods.low_rank.passes import FactorPoint, conjugate
@@ -118,7 +118,6 @@ def normal_equations(
     penalty: Vector | None,
     damping: float,
     floor: float,
-    single: bool = False,
 ) -> Callable[[Matrix], Matrix]:
     """Factor ``J^T W J + shift`` in principal axes.
 
@@ -135,9 +134,6 @@ def normal_equations(
         sparse, or tolerances differ by much, every unknown has a scale of its own, that of its
         entry in the diagonal.
     floor : float
-    single : bool
-        Factor in single precision, from ``problem.low``: half the time, and as good while
-        the damping is far above the rounding.
 
     Returns
     -------
@@ -152,7 +148,7 @@ def normal_equations(
     everything = asking == point.excess.size
     kept = problem.uneven and penalty is None and not everything
     index = None if everything or kept else np.flatnonzero(point.excess)
-    J = jacobian(problem, point, index, single)
+    J = jacobian(problem, point, index)
     if kept:
         # Rows that are met get the weight of the damping: otherwise a step would break them.
         J = _rows_times(np.sqrt(np.where(point.excess != 0.0, 1.0, min(damping, 1.0))), J)
@@ -178,9 +174,7 @@ def normal_equations(
     return step
 
 
-def jacobian(
-    problem: LowRankProgram, point: FactorPoint, index: Indices | None, single: bool = False
-) -> Any:
+def jacobian(problem: LowRankProgram, point: FactorPoint, index: Indices | None) -> Any:
     """Return the derivative of ``sqrt(weight) z`` by the entries of Y, Re and Im side by side.
 
     Parameters
@@ -189,8 +183,6 @@ def jacobian(
     point : FactorPoint
     index : (q,) int, optional
         The rows wanted; all by default.
-    single : bool
-        In single precision.
 
     Returns
     -------
@@ -203,8 +195,6 @@ def jacobian(
         P = P * signs[:, None]
     sparse = problem.shared.sparse
     U: Any = problem.rows if sparse is None else sparse
-    if single and sparse is None:
-        U = problem.low_rows
     root = root if index is None else root[index]
     if not F.rank_one:
         part = F if index is None else F.only(index)
@@ -232,9 +222,8 @@ def _factored(H: Any, shifts: Vector) -> Callable[[Vector], Vector] | None:
     H.reshape(-1)[:: size + 1] += shifts
     # H is symmetric, so its transpose is it in the order that LAPACK reads; from the lower triangle
     # it is factored the quicker.
-    factor, solve = (spotrf, spotrs) if H.dtype == np.float32 else (dpotrf, dpotrs)
-    L, info = factor(H.T, lower=1, clean=0, overwrite_a=1)
-    return None if info else lambda right: solve(L, right, lower=1)[0]
+    L, info = dpotrf(H.T, lower=1, clean=0, overwrite_a=1)
+    return None if info else lambda right: dpotrs(L, right, lower=1)[0]
 
 
 def _rows_times(scales: Vector, J: Any) -> Any:

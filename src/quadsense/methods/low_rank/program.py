@@ -171,13 +171,8 @@ Matrix = npt.NDArray[Any]
 
 # Share of nonzeros up to which rows that are held sparse stay so in normal equations.
 MAX_SPARSE_SHARE = 0.1
-# Large readings are those beyond this share of the mean one, where they are to weigh less.
-LARGE_READING_SHARE = 0.3
 # Roundings of |p|^2 - b in single precision: of p, which counts twice, of its square and of b.
 SINGLE_ROUNDINGS = 4.0 * float(np.finfo(np.float32).eps) / 2.0
-# Entries are seen alike where one is seen at most this many times as much as another; those that
-# are seen less than this share of the mean count as if they were not.
-MAX_SIGHT_SPREAD, MIN_SIGHT = 4.0, 1e-4
 
 
 @dataclass(frozen=True)
@@ -188,18 +183,12 @@ class FactorRows:
     """
 
     F: Sensing
-    low: Sensing | None
     scratch: Scratch = field(default_factory=Scratch, repr=False)
 
     @cached_property
     def dense(self) -> Matrix:
         """All rows, dense: for small problems."""
         return self.F.raw.rows()
-
-    @cached_property
-    def single(self) -> Matrix:
-        """The same in single precision."""
-        return self.dense if self.low is None else self.low.rows()
 
     @cached_property
     def sparse(self) -> sp.csr_array | None:
@@ -246,8 +235,6 @@ class LowRankProgram:
         Weights of least squares by which the fit is chosen; None: any fit will do.
     target : bool
         Whether there are tolerances to meet; without, least squares is all.
-    evens_out : bool
-        Whether large readings are to weigh less at first: see `levels`.
     """
 
     F: Sensing
@@ -260,7 +247,6 @@ class LowRankProgram:
     signs: tuple[int, int] | None = None
     wanted: Vector | None = field(default=None, repr=False)
     target: bool = True
-    evens_out: bool = False
 
     @cached_property
     def level(self) -> float:
@@ -300,21 +286,6 @@ class LowRankProgram:
         """What single precision does to a residual at most, in units of its tolerance."""
         return SINGLE_ROUNDINGS * float(np.max(np.abs(self.b) * self.inverse))
 
-    @cached_property
-    def sight(self) -> Vector | None:
-        """How much the rows see of each entry, (n,), 1 in the mean square; None where alike.
-
-        Only where products cost by the column, as transforms do: it costs less than a step.
-        """
-        raw = self.F.raw
-        if not raw.kind.by_column:
-            return None
-        seen = raw.squared_columns(np.ones(raw.m))
-        seen /= float(seen.mean())
-        if float(seen.max()) <= MAX_SIGHT_SPREAD * float(seen.min()):
-            return None
-        return np.sqrt(np.maximum(seen, MIN_SIGHT))
-
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
         """An array of any contents, where the readings are; memory that was given back, if any."""
         if isinstance(self.b, np.ndarray):
@@ -341,31 +312,15 @@ class LowRankProgram:
         """All rows, dense: for normal equations, which are for small problems."""
         return self.shared.dense
 
-    @property
-    def low_rows(self) -> Matrix:
-        """The same in single precision."""
-        return self.shared.single
-
     @cached_property
     def levels(self) -> tuple[LowRankProgram, ...]:
         """The same problem with weights of least squares of limited spread, less and less so.
 
         Rows of far narrower tolerances than most are walls to a descent: it begins where they
         weigh as much as the others, and goes on from there.
-
-        Where A has rank one, steps are many and any fit will do, large readings weigh less at
-        first. A residual
-        ``|p|^2 - b`` is about ``2 sqrt(b)`` times that of the amplitude, ``|p| - sqrt(b)``, so that
-        weights of about 1/b are least squares of amplitudes, which take a third fewer steps: the
-        largest readings no longer set the curvature [Wang, Giannakis, Eldar 2018].
         """
         weights = self.weight if self.wanted is None else self.wanted
         found = weights_by_level(weights)
-        if self.evens_out and len(found) == 1:
-            found = [
-                weights / (np.maximum(self.b, 0.0) + LARGE_READING_SHARE * self.level),
-                weights,
-            ]
         return tuple(self if each is self.weight else self.weighed(each) for each in found)
 
     @cached_property
@@ -473,13 +428,7 @@ def prepare(
     single = low_precision and F.rank_one  # sums of rows may cancel
     if single and _takes_single_steps(F, rank or 1) and F.single is not F:
         low = F.single
-    # Of rank one alone: other readings are more even, and weights spoil the expected Hessian.
-    quasi_newton = rank == 1 and not takes_normal_equations(F, 1)
-    simple = bounds is None and signs is None and wanted is None and F.rank_one
-    evens_out = quasi_newton and simple and target and float(np.mean(b)) > 0.0
-    return LowRankProgram(
-        F, b, delta, weight, low, FactorRows(F, low), bounds, signs, wanted, target, evens_out
-    )
+    return LowRankProgram(F, b, delta, weight, low, FactorRows(F), bounds, signs, wanted, target)
 
 
 def _takes_single_steps(F: Sensing, rank: int) -> bool:

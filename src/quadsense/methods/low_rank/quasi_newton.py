@@ -202,7 +202,7 @@ def quasi_newton_step(
     F = problem.F if problem.low is None else problem.low
     kind = np.dtype(F.dtype)
     slope = _slope(point, penalty)
-    D = direction(memory, slope, lambda q: _scaled_solve(problem, point, penalty, q))
+    D = direction(memory, slope, lambda q: _expected_solve(problem, point, penalty, q))
     along, size = (np.vdot(D, each).real for each in (slope, D))
     single = problem.low is not None and problem.is_whole(theta) and F.rank_one
     double = point.z.dtype == np.float64
@@ -262,23 +262,8 @@ def _bend(D: Matrix, penalty: Vector | None) -> float:
     return 0.0 if penalty is None else float(np.dot(penalty, np.sum(np.abs(D) ** 2, axis=1)))
 
 
-def _scaled_solve(
-    problem: LowRankProgram, point: FactorPoint, penalty: Vector | None, q: Matrix
-) -> Matrix:
-    """Apply the inverse of the Hessian expected of rows that see some entries more than others.
-
-    Rows are isotropic up to a scale c_j of every entry: so they are in terms of ``c_j x_j``.
-    """
-    scale = problem.sight
-    if scale is None:
-        return _expected_solve(problem, point, point.Y, penalty, q)
-    D: Matrix = _expected_solve(problem, point, point.Y * scale, penalty, q / scale)
-    D /= scale
-    return D
-
-
 def _expected_solve(
-    problem: LowRankProgram, point: FactorPoint, Y: Matrix, penalty: Vector | None, q: Matrix
+    problem: LowRankProgram, point: FactorPoint, penalty: Vector | None, q: Matrix
 ) -> Matrix:
     """Apply the inverse of the Hessian expected of isotropic rows.
 
@@ -294,6 +279,7 @@ def _expected_solve(
     part off the span is ``(q^T - X N) B`` and the other ``X M`` with
     ``2 M = H - tau tr(N) / (2 + tau k) B``, H the Hermitian part of ``N B``.
     """
+    Y = point.Y
     k, n = Y.shape
     beta, tau = (1.0, 2.0) if np.iscomplexobj(Y) else (2.0, 1.0)
     active = problem.total
