@@ -20,7 +20,7 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --editable . --group test
 	@touch $@ $(VENV)/.installed
 
 # torch is not an extra of the tests, because the default build brings gigabytes of CUDA; pip
@@ -28,7 +28,7 @@ $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 TORCH ?= torch==2.13.0
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev]' $(TORCH)
+	$(BIN)/python -m pip install --quiet --editable . --group dev $(TORCH)
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-test
 
 demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every method
@@ -48,7 +48,7 @@ test-all: test test-rest  ## Run all tests
 
 # On a machine with a GPU, by whatever python3 has torch there: nothing is installed.
 GPU_PYTHON ?= python3
-GPU_TESTS = tests/measurements/test_conformance.py tests/device/test_torch.py tests/device/test_tf32.py tests/probes/test_fourier_torch.py tests/core/test_dense_algebra.py tests/device/test_device.py tests/device/test_device_questions.py tests/run/test_checkpoint.py
+GPU_TESTS = tests/many/test_many_results.py tests/measurements/test_conformance.py tests/device/test_torch.py tests/device/test_tf32.py tests/probes/test_fourier_torch.py tests/core/test_dense_algebra.py tests/device/test_device.py tests/device/test_device_questions.py tests/run/test_checkpoint.py
 
 test-gpu:  ## Run the tests of tensors, and every kind of probes, on a GPU (skipped where there is none)
 	QUADSENSE_DEVICE=cuda PYTHONPATH=src:$(PYTHONPATH) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider -m gpu $(GPU_TESTS)
@@ -74,7 +74,7 @@ test-cluster: $(VENV)/.installed-dev  ## Run every method on a Dask cluster (min
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	$(PYTHON) -m venv --clear $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
-	$(OLDEST)/bin/python -m pip install --quiet --constraint tests/oldest.txt --editable '.[dev]'
+	$(OLDEST)/bin/python -m pip install --quiet --constraint tests/oldest.txt --editable . --group dev
 	@touch $@
 
 # A cache of compiled loops of its own: each version of Numba deletes the other's.
@@ -96,7 +96,7 @@ format: $(VENV)/.installed-dev  ## Format the code
 	$(BIN)/ruff format
 
 $(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python -m pip install --quiet --editable . --group docs
 	@touch $@ $(VENV)/.installed
 
 dist: $(VENV)/.installed-dev  ## Build the package: dist/*.whl and dist/*.tar.gz
@@ -124,7 +124,7 @@ bench-limits: $(VENV)/.installed-dev  ## Seconds beyond time_limit and after Ctr
 	$(BIN)/python benchmarks/limits.py
 
 $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(BIN)/python -m pip install --quiet --editable . --group bench
 	@touch $@ $(VENV)/.installed
 
 bench: $(VENV)/.installed-bench  ## Peers against ours, as ratios (an hour)

@@ -16,9 +16,9 @@ import numpy as np
 from task_list import verdict
 
 from quadsense import files
-from quadsense.cli.solve import own_cluster
+from quadsense.cli.results import own_cluster
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.cluster import OnCluster
-from quadsense.measurements.dense import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards
 from quadsense.system.threads import one_blas_thread

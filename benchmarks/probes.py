@@ -28,7 +28,7 @@ from diffraction import coded_diffraction, noisy, photograph, small_diffraction
 from task_list import say_threads, verdict
 
 import quadsense
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.low_rank.passes import evaluate
 from quadsense.methods.low_rank.program import prepare

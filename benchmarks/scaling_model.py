@@ -27,9 +27,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported
 import numpy as np
 
 from quadsense import files
-from quadsense.cli.solve import own_cluster
+from quadsense.cli.results import own_cluster
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.cluster import OnCluster
-from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards

@@ -1,13 +1,16 @@
 """Which A the default returns: its error next to the best of a fixed list of candidates.
 
     python benchmarks/which_default.py [--group NAME ...] [--seeds 2] [--quick] [--beta 0.1 0.3]
+                                       [--draws K]
 
 For every cell (truth, readings per unknown m/N, noise) the relative error in the Frobenius norm is
 averaged over seeds. A row of the table has the mean over all cells of the excess over the best
 candidate of the cell, and the largest. "old rule" is the default of earlier versions: least squares
 with m >= N, otherwise the center (psd) or the nearest to the best multiple of I. `held out` draws
 other kinds of rows, truths and noise than those by which the rule was chosen. With `--beta` the
-default is also tried with these strengths of its pull, which are then among the candidates.
+default is also tried with these strengths of its pull, which are then among the candidates. With
+`--draws K` each group is drawn K times per truth and kind of noise with m = N readings, and the
+table counts the single draws in which an estimator's error is more than twice that of the best one.
 """
 
 from __future__ import annotations
@@ -36,6 +39,15 @@ GROUPS: dict[str, tuple[str, int]] = {
 }
 GOAL, HELD_OUT = 0.01, 0.02
 """Largest mean excess, and on the held-out problems."""
+
+TWICE = 2.0
+"""Largest error of the default with m = N, in units of the best candidate's."""
+
+HELD_OUT_SEEDS = 100
+"""First seed of the single draws: none of the table's."""
+
+OURS = ("default", "old rule")
+"""What is measured, and is no candidate."""
 
 Truth = Callable[[int, np.random.Generator], np.ndarray]
 
@@ -178,6 +190,28 @@ def cells(
                 yield {name: float(np.mean(found)) for name, found in sums.items()}
 
 
+def draws(kind: str, n: int, count: int, betas: Sequence[float]) -> Iterator[dict[str, float]]:
+    """Errors in single draws with m = N noisy readings, in units of the best candidate's."""
+    for truth in TRUTHS[kind]:
+        for noise in NOISE[1:]:
+            for seed in range(HELD_OUT_SEEDS, HELD_OUT_SEEDS + count):
+                U, b, delta, A = readings(kind, truth, 1.0, noise, n, seed)
+                ways = candidates(kind, True, betas)
+                found = {name: error(U, b, delta, A, way) for name, way in ways.items()}
+                best = min(size for name, size in found.items() if name not in OURS)
+                yield {name: size / best for name, size in found.items()}
+
+
+def print_draws(group: str, count: int, betas: Sequence[float]) -> None:
+    """Print for each estimator in how many draws it is above `TWICE` the best, and the worst."""
+    found = list(draws(*GROUPS[group], count, betas))
+    print(f"{group}, m = N: {len(found)} draws", flush=True)
+    for name in found[0]:
+        ratios = np.array([each[name] for each in found])
+        above = int(np.sum(ratios > TWICE))
+        print(f"  {name:21} above twice the best {above:4}  worst {ratios.max():8.2f}", flush=True)
+
+
 def main() -> int:
     """Print a row per group and candidate; 1 where the default exceeds its goal."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -185,13 +219,17 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--beta", type=float, nargs="*", default=[])
+    parser.add_argument("--draws", type=int, default=0)
     asked = parser.parse_args()
     missed = 0
     for group in asked.group:
+        if asked.draws:
+            print_draws(group, asked.draws, asked.beta)
+            continue
         kind, n = GROUPS[group]
         found = list(cells(kind, n, asked.seeds, asked.quick, asked.beta))
         print(f"{group}: {len(found)} cells", flush=True)
-        rivals = [name for name in found[0] if name not in ("default", "old rule")]
+        rivals = [name for name in found[0] if name not in OURS]
         for name in found[0]:
             # A default that is better than all rivals has no excess.
             excess = [max(0.0, cell[name] - min(cell[each] for each in rivals)) for cell in found]

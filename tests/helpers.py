@@ -71,7 +71,7 @@ def sampled(values, quick=10):
     return [value if i < quick else deep(value) for i, value in enumerate(values)]
 
 
-def cover(rows, columns, each=1):
+def cover(rows, columns, each=1, quick=None):
     """Return every pair as parameters of a test; the quick tests take some pairs of each row.
 
     Parameters
@@ -81,11 +81,15 @@ def cover(rows, columns, each=1):
     each : int
         How many columns the quick tests take with a row: the next ones in turn, so that every
         column has its share of the rows.
+    quick : int, optional
+        From how many rows, spread evenly, the quick tests take pairs; from all by default.
     """
-    columns = list(columns)
+    rows, columns = list(rows), list(columns)
+    stride = 1 if quick is None else -(-len(rows) // quick)
     found = []
     for i, row in enumerate(rows):
-        kept = {(each * i + j) % len(columns) for j in range(each)}
+        taken = each if i % stride == 0 else 0
+        kept = {(each * (i // stride) + j) % len(columns) for j in range(taken)}
         for j, column in enumerate(columns):
             pair = (row, *column) if isinstance(column, tuple) else (row, column)
             found.append(pair if j in kept else deep(*pair))

@@ -12,9 +12,8 @@ from helpers import gaussian_rows
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from quadsense import files, probes
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.parted import OnDisk
-from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Axes, Stack
 from quadsense.probes.observables import EIGENVECTORS
 

@@ -38,7 +38,7 @@ MOST_LITERALS = 1056
 LISTED = 20
 """Modules that `--list` names for their numeric literals."""
 
-FIELDS = ("many", "diffusion")
+FIELDS = ("many", "diffusion", "tomography")
 """Field modules: folders, or single files, next to the package's own."""
 
 MAX_FIELD_MODULES = 12

@@ -27,8 +27,8 @@ from quadsense.solve import solve
 from quadsense.vocabulary import History, Status
 
 if TYPE_CHECKING:
-    from quadsense import datasets, diffusion, probes
-    from quadsense.compare import to_cvxpy
+    from quadsense import datasets, diffusion, probes, tomography
+    from quadsense.compare import certify, to_cvxpy
     from quadsense.core import theory
     from quadsense.core.noise import (
         bounds_from_averages,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from quadsense.many.solve import solve_many
     from quadsense.many.stored import load_many
     from quadsense.probes import check_probes
-    from quadsense.ranges.ranges import Interval, NothingFits
+    from quadsense.ranges import Interval, NothingFits
     from quadsense.sigma import SigmaEstimate, estimate_sigma
     from quadsense.spectral import solve_spectral
 
@@ -64,6 +64,7 @@ __all__ = [
     "bounds_from_averages",
     "bounds_from_counts",
     "bounds_from_ranges",
+    "certify",
     "check_probes",
     "datasets",
     "delta_from_sigma",
@@ -80,6 +81,7 @@ __all__ = [
     "solve_spectral",
     "theory",
     "to_cvxpy",
+    "tomography",
 ]
 
 
@@ -88,8 +90,9 @@ _LATER = {
     "bounds_from_averages": ("quadsense.core.noise", "bounds_from_averages"),
     "bounds_from_counts": ("quadsense.core.noise", "bounds_from_counts"),
     "bounds_from_ranges": ("quadsense.core.noise", "bounds_from_ranges"),
-    "Interval": ("quadsense.ranges.ranges", "Interval"),
-    "NothingFits": ("quadsense.ranges.ranges", "NothingFits"),
+    "Interval": ("quadsense.ranges", "Interval"),
+    "NothingFits": ("quadsense.ranges", "NothingFits"),
+    "certify": ("quadsense.compare", "certify"),
     "check_probes": ("quadsense.probes.check", "check_probes"),
     "ManyResults": ("quadsense.many.results", "ManyResults"),
     "datasets": ("quadsense.datasets", None),
@@ -104,6 +107,7 @@ _LATER = {
     "solve_spectral": ("quadsense.spectral", "solve_spectral"),
     "theory": ("quadsense.core.theory", None),
     "to_cvxpy": ("quadsense.compare", "to_cvxpy"),
+    "tomography": ("quadsense.tomography", None),
     "watch": ("quadsense.system.watch", None),  # for kinds of probes: quadsense.system.watch.look()
 }
 """Names imported when they are first asked for: by whom one of them is needed, not all are."""

@@ -36,6 +36,13 @@ def namespace(x: Array) -> Any:
     return array_api_compat.array_namespace(x)
 
 
+def complex_of(real: npt.NDArray[Any], imag: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return complex numbers of NumPy's from their parts, which may be infinite."""
+    found = np.empty(real.shape, np.complex128)
+    found.real, found.imag = real, imag
+    return found
+
+
 def is_numpy(x: Array) -> bool:
     """Whether `x` is a NumPy array, so that compiled kernels may read it."""
     return isinstance(x, NUMPY)
@@ -122,6 +129,8 @@ def as_numbers(name: str, values: Any, kind: str = "numbers") -> npt.NDArray[Any
     kind : str
         What it must hold, for the message.
     """
+    if type(values) is np.ndarray and values.dtype.kind in "buifc":
+        return values
     if isinstance(values, np.ma.MaskedArray):
         fill = f" ({name}.filled(numpy.nan) goes with missing='drop')" if name == "b" else ""
         raise ValueError(f"{name} is a masked array: drop or fill the masked values first{fill}")

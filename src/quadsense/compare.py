@@ -1,7 +1,8 @@
-"""Write the problem of a solve for CVXPY."""
+"""What other programs answer: the problem of a solve for CVXPY, and what is proved of an answer."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -9,17 +10,21 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import to_numpy
+from quadsense.arrays import Vector, as_numbers, to_numpy
 from quadsense.core import packed
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import SensedMatrix, is_positive
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
+from quadsense.measurements.validate import MAX_SKEW, checked_vector
 from quadsense.preferences import Preference, make_question
+from quadsense.proofs.infeasible import best_error_bound, check_infeasible
 from quadsense.query.plan import decided
 from quadsense.query.query import Query
 from quadsense.query.request import to_measurements
+from quadsense.result.certificate import Certificate, within_gap
 from quadsense.result.result import Result
-from quadsense.system.threads import one_blas_thread
+from quadsense.result.values import evaluate, is_admitted, make_objective
+from quadsense.system.threads import one_blas_thread, with_one_blas_thread
 from quadsense.system.watch import Watch
 from quadsense.typing import (
     MatrixLike,
@@ -236,6 +241,15 @@ def _row_terms(v: Any, question: Question, cp: Any) -> tuple[Any, list[Any]]:
             *(cp.sum(cp.log(question.hi[k] - v[k])) for k in _some(above)),
         ]
         return -sum(logs, start=cp.Constant(0.0)), _within(v, question, question.equal)
+    if question.rows == "likelihood":
+        free = ~question.hard
+        lo, reading, w = question.lo, question.reading, question.weights
+        slope = np.broadcast_to(question.slope, w.shape)
+        linear = sum((slope[k] @ (v[k] - reading[k]) for k in _some(free)), cp.Constant(0.0))
+        counted, rows = free & (w > 0.0), question.hard | (w == 0.0)
+        ratios = ((k, (v[k] - lo[k]) / (reading - lo)[k]) for k in _some(counted))
+        likely = sum((w[k] @ cp.log(ratio) for k, ratio in ratios), cp.Constant(0.0))
+        return linear - likely, _within(v, question, rows)
     if question.rows == "within":
         return cp.Constant(0.0), _within(v, question, ~question.soft)
     constraints = _within(v, question, ~question.soft)
@@ -272,3 +286,164 @@ def _some(rows: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.intp]]:
     """The numbers of those rows, once, or not at all where there are none."""
     index = np.flatnonzero(rows)
     return [index] if index.size else []
+
+
+# --- answers of others ---------------------------------------------------------------------------
+
+JUDGED = ("any", "minimax", "least_squares", "nearest", "min_trace")
+"""What `certify` may be asked to bound."""
+
+DEFAULT_GAP = 0.01
+"""Relative distance of two bounds at which the answer counts as optimal."""
+
+
+@with_one_blas_thread
+def certify(
+    U: MatrixLike | Measurements,
+    b: VectorLike | None = None,
+    A: MatrixLike | SensedMatrix | None = None,
+    dual: VectorLike | None = None,
+    *,
+    delta: RealOrVector | None = None,
+    rtol: Real = 0.0,
+    bounds: tuple[RealOrVector, RealOrVector] | None = None,
+    weights: RealOrVector | None = None,
+    mix: MatrixLike | None = None,
+    conjugate: bool = False,
+    psd: bool = False,
+    trace: Real | tuple[Real, Real] | None = None,
+    constraints: Sequence[tuple[MatrixLike | SensedMatrix | tuple[Any, Any], Real, Real]] = (),
+    prefer: str = "any",
+    ridge: Real = 0.0,
+    gap: Real = DEFAULT_GAP,
+) -> Certificate:
+    """Judge an answer that another program has found: what can be proved of A, and by `dual`.
+
+    Parameters
+    ----------
+    U : array or sparse array of shape (m, n), or Measurements
+        The probes, row i is ``u_i`` (then `b` or `bounds` is needed), or measurements.
+    b : array_like of shape (m,), optional
+        Readings.
+    A : array of shape (n, n) or SensedMatrix, optional
+        The answer, symmetric (Hermitian) up to 1e-8 of its size; its Hermitian part is judged.
+    dual : array_like of shape (m,), optional
+        A dual vector, of either sign: one entry per row, then one per constraint, the trace first.
+    delta, rtol, bounds, weights, mix, conjugate, trace, constraints
+        As in `solve`. Without a tolerance the worst error is bounded.
+    psd : bool, default=False
+        Whether only positive semidefinite A count. A must be so up to rounding.
+    prefer : {"any", "least_squares", "nearest", "min_trace", "minimax"}, default="any"
+        What A was to minimize, for bounds in ``.objective``; the prior is 0.
+    ridge : float, default=0.0
+        With "least_squares": ``ridge ||A||_F^2`` is added.
+    gap : float, default=0.01
+        Relative distance of the bounds at which A counts as optimal.
+
+    Returns
+    -------
+    Certificate
+        Its kind is "infeasible" where `dual` proves that nothing fits, otherwise "met" where A
+        meets every measurement, "optimal" where the bounds without a tolerance are within `gap`,
+        or "none". `upper_bound` is the worst ratio of A, `lower_bound` what `dual` proves of the
+        best one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quadsense
+    >>> U = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> quadsense.certify(U, [1.0, 1.0, 2.0], np.eye(2) + 1e-7, delta=1e-3)
+    <Certificate met: ratio 0 to 0.0004, order 2>
+    >>> quadsense.certify(U, [1.0, 1.0, 6.0], dual=[2.0, 2.0, -1.0], delta=0.25, psd=True).kind
+    'infeasible'
+    """
+    if prefer not in JUDGED:
+        raise ValueError(f"prefer must be one of {', '.join(JUDGED)}, got {prefer!r}")
+    query = Query(
+        U, b, delta=delta, rtol=rtol, bounds=bounds, weights=weights, mix=mix, conjugate=conjugate
+    )
+    data = to_measurements(query).constrained(trace, constraints)
+    target = data.ends is not None and data.judged
+    data = data if target else data.without_tolerance()
+    matrix = _judged_matrix(A, data)
+    vectors: list[Any] = []
+    if dual is not None:
+        y = checked_vector("dual", dual, data.m)
+        vectors = [y, -y]
+    preference = Preference(prefer, psd, target, ridge=float(ridge), weights=_weights(data))
+    with np.errstate(over="ignore", under="ignore"):
+        return _judged(data, matrix, vectors, preference, known=A is not None, gap=float(gap))
+
+
+def _judged_matrix(A: Any, data: Measurements) -> SensedMatrix:
+    """Return A as it is judged, 0 where there is none, or a ValueError."""
+    if isinstance(A, SensedMatrix):
+        return A
+    dtype = np.complex128 if data.unit_rows.is_complex else np.float64
+    values = np.zeros((data.n, data.n)) if A is None else as_numbers("A", A)
+    if values.shape != (data.n, data.n):
+        raise ValueError(f"A has shape {values.shape}, but must have shape ({data.n}, {data.n})")
+    skew = np.abs(values - values.conj().T)
+    if not np.isfinite(values).all() or np.max(skew) > MAX_SKEW * np.max(np.abs(values)):
+        raise ValueError("A must be finite and symmetric (Hermitian): give (A + A.conj().T) / 2")
+    if np.iscomplexobj(values) and dtype is np.float64:
+        raise ValueError("A is complex, but U is real: give its real part")
+    return SensedMatrix.from_dense((values / 2 + values.conj().T / 2).astype(dtype))
+
+
+def _weights(data: Measurements) -> Vector | None:
+    """Return the weights of least squares, where there are any."""
+    if data.weights is None:
+        return None
+    return np.broadcast_to(np.asarray(to_numpy(data.weights), float), (data.measured,))
+
+
+def _judged(
+    data: Measurements,
+    matrix: SensedMatrix,
+    vectors: list[Vector],
+    preference: Preference,
+    *,
+    known: bool,
+    gap: float,
+) -> Certificate:
+    """Return the claim that is proved; `known` says whether there is an A."""
+    psd, target = preference.psd, preference.target
+    values = evaluate(data, matrix)
+    upper = float(values.upper.max()) if known else math.inf
+    sound = known and (not psd or is_positive(matrix))
+    kind, lower, vector, condition, objective = "none", 0.0, None, "", None
+    for y in vectors:
+        if target:
+            proof = check_infeasible(data, y, psd)
+            least, assumed = proof.lower_bound, proof.condition
+        else:
+            least, assumed = best_error_bound(data, y, upper, psd, matrix.norm())
+        if least > lower:
+            lower, vector, condition = least, y, assumed
+        if target and proof.proved:
+            kind = "infeasible"
+    if sound and target and kind == "none" and bool(values.met.all()):
+        kind, lower, vector, condition = "met", 0.0, None, ""
+    if sound and preference.name != "any" and kind != "infeasible":
+        fits = is_admitted(preference, values.met, (), data.measured)
+        reads, error = values.reads, values.error
+        tried: list[Any] = vectors or [None]
+        bounds = [
+            make_objective(data, preference, matrix, reads, error, y, fits=fits, gap=gap)
+            for y in tried
+        ]
+        objective = max(
+            (each for each in bounds if each), key=lambda each: each.lower, default=None
+        )
+    if sound and not target and objective is None and vector is not None:
+        kind = "optimal" if within_gap(data, upper, lower, gap) else "none"
+    elif objective is not None and not target:
+        kind, lower = "optimal" if objective.closed else "none", 0.0
+    return Certificate(
+        kind, upper, min(lower, upper), 0.0, matrix, vector, data.plain.stated_tolerance,
+        data.plain.lo if data.from_bounds else None, data.plain.hi if data.from_bounds else None,
+        data.unit_rows.conjugate, psd, gap=gap if kind == "optimal" else 0.0, condition=condition,
+        objective=objective, constraints=data.constraints, data=data,
+    )  # fmt: skip

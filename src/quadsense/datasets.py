@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, complex_of
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property
+from quadsense.core.theory import coherence_limit
 from quadsense.measurements import Measurements
 from quadsense.typing import Seed, check_flag, is_number, is_whole, to_generator
 
 __all__ = ["Dataset", "gaussian", "near_orthogonal", "orthonormal"]
+
+CONDITION = 10.0
+"""Largest over smallest nonzero eigenvalue of A*, unless another ratio is given."""
 
 
 def __dir__() -> list[str]:
@@ -69,7 +73,7 @@ def orthonormal(
     m: int,
     *,
     rank: int | None = None,
-    condition: float = 10.0,
+    condition: float = CONDITION,
     noise: float = 0.0,
     complex: bool = False,
     seed: Seed = 0,
@@ -102,7 +106,7 @@ def near_orthogonal(
     *,
     rho: float | None = None,
     rank: int | None = None,
-    condition: float = 10.0,
+    condition: float = CONDITION,
     noise: float = 0.0,
     complex: bool = False,
     seed: Seed = 0,
@@ -118,7 +122,7 @@ def near_orthogonal(
     """
     rng = to_generator("seed", seed)
     _check_sizes(n, m, complex, most=n)
-    rho = 1.0 / (10 * m) if rho is None else rho
+    rho = coherence_limit(m) if rho is None else rho
     if not (is_number(rho) and 0 <= rho < 1):
         raise ValueError(f"rho must lie in [0, 1), got {rho!r}")
     signs = rng.choice([-1.0, 1.0], size=m)
@@ -133,7 +137,7 @@ def gaussian(
     m: int,
     *,
     rank: int | None = None,
-    condition: float = 10.0,
+    condition: float = CONDITION,
     noise: float = 0.0,
     complex: bool = False,
     seed: Seed = 0,
@@ -164,7 +168,7 @@ def _normal(rng: np.random.Generator, shape: tuple[int, int], complex: bool) -> 
     """Gaussian entries of variance 1."""
     if not complex:
         return rng.standard_normal(shape)
-    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) / np.sqrt(2.0)
+    return complex_of(rng.standard_normal(shape), rng.standard_normal(shape)) / np.sqrt(2.0)
 
 
 def _isometry(rng: np.random.Generator, m: int, n: int, complex: bool) -> npt.NDArray[Any]:

@@ -74,9 +74,10 @@ class DipyFitter:
         confidence: float = 0.95,
         return_S0_hat: bool = False,
         return_lower_triangular: bool = False,
+        return_leverages: bool = False,
         fallback: bool = False,
         step: int | None = None,
-    ) -> tuple[Any, dict[str, npt.NDArray[np.bool_]]]:
+    ) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
         """Fit a tensor without negative eigenvalues to each voxel.
 
         Parameters
@@ -97,6 +98,9 @@ class DipyFitter:
         return_lower_triangular : bool, default=False
             Whether to return (Dxx, Dxy, Dyy, Dxz, Dyz, Dzz, -ln S0) instead of eigenvalues and
             eigenvectors.
+        return_leverages : bool, default=False
+            Whether `extra` has ``leverages``: how much each reading moves its own fit, by weighted
+            least squares.
         fallback : bool, default=False
             Give voxels that no tensor within the intervals was found for to `solve`.
         step : int, optional
@@ -109,7 +113,7 @@ class DipyFitter:
             b), and eigenvectors in columns; with `return_S0_hat` a pair of
             them and of the signals without diffusion.
         extra : dict
-            ``suspect``: which readings are far from the fit, (..., g).
+            ``suspect``: which readings are far from the fit, (..., g); ``leverages`` where asked.
         """
         X = np.asarray(design_matrix, np.float64)
         signals = np.asarray(data, np.float64)
@@ -132,7 +136,10 @@ class DipyFitter:
         )  # fmt: skip
         self.results = results
         fitted = _coefficients(results)
-        extra = {"suspect": _suspect(logs - fitted @ X.T, w, sigma, g).reshape(*shape, g)}
+        suspect = _suspect(logs - fitted @ X.T, w, sigma, g)
+        extra: dict[str, npt.NDArray[Any]] = {"suspect": suspect.reshape(*shape, g)}
+        if return_leverages:
+            extra["leverages"] = _leverages(X, w).reshape(*shape, g)
         if return_lower_triangular:
             return fitted.reshape(*shape, 7), extra
         parameters = _eigen(results.packed, SMALLEST / float(-X.min())).reshape(*shape, 12)
@@ -203,6 +210,12 @@ def _suspect(errors: Array, w: Array, sigma: Any, g: int) -> npt.NDArray[np.bool
         total = np.where(found, 0.0, sizes).sum(axis=1, keepdims=True)
         found = sizes > share * np.maximum(total / np.maximum(kept, 1), least)
     return np.asarray(found)
+
+
+def _leverages(X: Array, w: Array) -> Array:
+    """Return ``w_i x_i^T (X^T W X)^-1 x_i``, whose sum over a voxel is the number of unknowns."""
+    inverse = np.linalg.pinv(np.einsum("ki,ia,ib->kab", w, X, X, optimize=True), hermitian=True)
+    return w * np.einsum("ia,kab,ib->ki", X, inverse, X, optimize=True)
 
 
 def _eigen(packed: Array, least: float) -> Array:

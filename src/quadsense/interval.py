@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from quadsense.measurements import Measurements
     from quadsense.query.query import Query
-    from quadsense.ranges.ranges import Interval
+    from quadsense.ranges import Interval
     from quadsense.result.result import Result
     from quadsense.run.loop import Intermediate, Limits
     from quadsense.typing import MatrixLike, MissingName, Real, RealOrVector, VectorLike, Whole
@@ -155,7 +155,7 @@ def interval(
     """
     named = locals()
     from quadsense.query.query import Query
-    from quadsense.ranges.ranges import measurements_of
+    from quadsense.ranges import measurements_of
 
     given = {name: value for name, value in named.items() if name not in ("C", "gap")}
     query = Query(**given)
@@ -183,9 +183,9 @@ def _limits(query: Query) -> Limits:
 
 
 def _ranged(data: Measurements, C: Any, gap: Real, limits: Limits, **asked: Any) -> Any:
-    """Return the ranges of all that C asks for; `asked` as in `ranges.ranges`."""
+    """Return the ranges of all that C asks for; `asked` as in `ranges`."""
     from quadsense.measurements.column_scaling import columns_of
-    from quadsense.ranges.ranges import ranges
+    from quadsense.ranges import ranges
     from quadsense.system.watch import Interrupted
     from quadsense.typing import is_number
 
@@ -223,12 +223,12 @@ def interval_of(
     C: Any,
     *,
     data: Measurements | None = None,
-    gap: Real = 0.01,
+    gap: Real,
     time_limit: Real | None = None,
     callback: Callable[[Intermediate], Any] | None = None,
     progress: bool = False,
 ) -> Any:
-    """The range of ``<C, A>`` over all that fit what a result was asked to: `Result.interval`."""
+    """Return the range of ``<C, A>`` over all that fit the request of a result."""
     from dataclasses import replace
 
     from quadsense.query.query import Query, asks_rank

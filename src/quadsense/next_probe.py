@@ -27,9 +27,11 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import columns_of, dense_in, framed
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_vector
+from quadsense.proofs.definite import EIGEN_FLOPS, HELD_BYTES
 from quadsense.query.query import asks_rank
-from quadsense.ranges.ranges import Interval, NothingFits, ranges
+from quadsense.ranges import Interval, NothingFits, ranges
 from quadsense.result.result import Result
+from quadsense.system.memory import in_bytes
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike, RealOrVector, Whole, is_whole
@@ -37,6 +39,9 @@ from quadsense.vocabulary import Status
 
 MAX_ROUNDED_PART = 1e-6
 """Part of a probe of unit norm outside the span of the others that rounding may leave."""
+
+MAX_SPREAD = 1e4
+"""Largest ratio of a tolerance to the median one, and of that to the smallest."""
 
 CANDIDATES_PER_BLOCK = 256
 """Candidates looked at together: packed, they stay in cache."""
@@ -232,10 +237,10 @@ def _telling(data: Measurements) -> npt.NDArray[np.intp]:
 def _rows_of(data: Measurements, live: npt.NDArray[np.intp]) -> Sensing:
     rows = data.unit_rows.on_numpy()
     size = float(min(live.size, rows.unknowns))
-    need = 8.0 * 3.0 * size * size
+    need = HELD_BYTES * size * size
     if need > available_memory():
-        raise MemoryError(f"next_probe takes {need / 2**30:.1f} GiB for {size:.0f} unknowns")
-    look(10.0 * size**3)
+        raise MemoryError(f"next_probe takes {in_bytes(need)} for {size:.0f} unknowns")
+    look(EIGEN_FLOPS * size * size * size)
     return rows if live.size == rows.m else rows.only(live)
 
 
@@ -282,7 +287,7 @@ def _spreads(data: Measurements, units: npt.NDArray[Any]) -> Vector:
     positive = half[half > 0.0]
     typical = float(np.median(positive)) if positive.size else 1.0
     # Equalities have no width: one so small that they hold, not so small that the rest is lost.
-    scales = typical / np.clip(half, 1e-4 * typical, 1e4 * typical)
+    scales = typical / np.clip(half, typical / MAX_SPREAD, typical * MAX_SPREAD)
     if rows.m >= rows.unknowns:
         solve, _, _ = pseudoinverse(rows.normal(scales * scales))
         squares = []

@@ -19,7 +19,7 @@ from quadsense.core.question import Question, RowTerm
 from quadsense.measurements import Measurements
 
 PREFERENCES = (
-    "least_squares", "entropy", "nearest", "center", "min_trace", "minimax", "any"
+    "least_squares", "likelihood", "entropy", "nearest", "center", "min_trace", "minimax", "any"
 )  # fmt: skip
 """The values of `prefer` other than "auto"."""
 
@@ -28,6 +28,7 @@ SLACKS = ("max", "sum", "squares")
 
 TERMS: dict[str, RowTerm] = {
     "least_squares": "squares",
+    "likelihood": "likelihood",
     "entropy": "squares",
     "nearest": "within",
     "center": "center",
@@ -72,7 +73,13 @@ class Preference:
         The prior is ``tau I + base``.
     base : ndarray of shape (n, n) or None
     weights : ndarray of shape (m,) or None
-        One per reading, as given.
+        One per reading, as given. Of "likelihood": exposures or shots; readings times these are
+        counts.
+    poisson : bool
+        Of "likelihood": whether counts are Poisson numbers, of exposures; otherwise shares of
+        shots.
+    background : ndarray of shape (m,) or None
+        Of "likelihood": what is counted without A, in units of readings.
     """
 
     name: str
@@ -83,6 +90,8 @@ class Preference:
     base: Array | None = None
     weights: Vector | None = None
     fixed: bool = False
+    poisson: bool = False
+    background: Vector | None = None
 
     @property
     def slack(self) -> bool:
@@ -160,6 +169,9 @@ def make_question(
                 data.squares[key] = known
         rows = known[1]
     lo, hi, weights, reading, hard = rows
+    slope: Vector | float = 0.0
+    if name == "likelihood":
+        lo, hi, weights, reading, slope = _counted(data, preference, unit, hard, lo, hi)
     C: Array | float = float(name == "min_trace")
     prior = preference.prior
     if name == "entropy":
@@ -178,7 +190,38 @@ def make_question(
         prior=prior,
         psd=preference.psd,
         log_det=(name == "center" and preference.psd) or name == "entropy",
+        slope=slope,
     )
+
+
+def _counted(
+    data: Measurements, preference: Preference, unit: bool, hard: Any, lo: Vector, hi: Vector
+) -> tuple[Vector, Vector, Vector, Vector, Vector]:
+    """Return lo, hi, weights, readings and slopes of the likelihood.
+
+    With counts ``k = w b`` and w the exposure, or with slope 0 the shots, of a row: the deviance is
+    ``2 sum (w v - k) - k log(w (v + background)/k)``.
+    """
+    m, count = data.m, data.measured
+    shots, base = np.zeros(m), np.zeros(m)
+    shots[:count] = 1.0 if preference.weights is None else preference.weights
+    if preference.background is not None:
+        base[:count] = preference.background
+    squares = np.ones(m)
+    if unit:
+        norms = to_numpy(data.unit_rows.norms)
+        squares = np.where(to_numpy(data.unit_rows.nonzero) > 0.0, norms * norms, 1.0)
+    counts = ~hard
+    counts[count:] = False
+    given = data.readings if data.from_bounds and data.readings is not None else data.b
+    b = np.zeros(m)
+    b[:count] = np.maximum(to_numpy(given)[:count], 0.0)
+    shots = np.where(counts, shots, 0.0)
+    weights = 2.0 * shots * b
+    slope = 2.0 * shots * squares if preference.poisson else np.zeros(m)
+    lo, hi = np.where(counts, -base / squares, lo), np.where(counts, np.inf, hi)
+    reading = np.where(counts, (np.where(weights > 0.0, b, 0.0) - base) / squares, 0.0)
+    return lo, hi, weights, reading, slope
 
 
 def _rows_of(
@@ -247,6 +290,8 @@ def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_
         entries = prior if isinstance(prior, float) else len(prior) * float(np.max(np.abs(prior)))
         most = max(most, abs(entries))
     most *= MIN_FAR_RATIO
+    if most > 0.0 and float(np.maximum(hi, -lo).max(initial=0.0)) <= most:
+        return question, np.zeros(question.m, bool)  # as most often: no end is so far
     far = (hi > most) & (hi < np.inf), (lo < -most) & (lo > -np.inf)
     rows = far[0] | far[1]
     if most == 0.0 or question.rows == "center" or not rows.any():

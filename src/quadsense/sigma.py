@@ -10,11 +10,13 @@ import numpy as np
 from quadsense.arrays import Vector, available_memory, to_numpy
 from quadsense.core import packed
 from quadsense.core.cholesky import pseudoinverse
+from quadsense.core.noise import CONFIDENCE
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_weights
+from quadsense.system.memory import FLOAT64_BYTES, GIB
 from quadsense.system.threads import with_one_blas_thread
-from quadsense.system.watch import look
+from quadsense.system.watch import eigen_flops, look
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
 
 MAX_REFINEMENTS = 3
@@ -58,7 +60,7 @@ def estimate_sigma(
     weights: RealOrVector | None = None,
     mix: MatrixLike | None = None,
     conjugate: bool = False,
-    confidence: Real = 0.95,
+    confidence: Real = CONFIDENCE,
 ) -> SigmaEstimate:
     """Estimate the noise of readings from the readings themselves.
 
@@ -119,7 +121,7 @@ def estimate_sigma(
 
 
 def _estimate(data: Measurements, roots: Vector, confidence: float) -> SigmaEstimate:
-    """The estimate, for roots of weights."""
+    """Return the estimate, for roots of weights."""
     rows, m = data.unit_rows.on_numpy(), int(np.count_nonzero(roots))
     norms = to_numpy(data.unit_rows.norms)
     with np.errstate(divide="ignore"):
@@ -149,15 +151,15 @@ def _estimate(data: Measurements, roots: Vector, confidence: float) -> SigmaEsti
 
 
 def _remainder(rows: Sensing, scales: Vector, g: Vector) -> tuple[Vector, int]:
-    """What is left of g by its fit with ``diag(scales) F``, and the rank of that."""
+    """Return what is left of g by its fit with ``diag(scales) F``, and the rank of that."""
     live = np.flatnonzero(scales)
     if not live.size:
         return g, 0
     size = min(live.size, rows.unknowns)
-    need = 8.0 * 3.0 * size * size
+    need = 3.0 * FLOAT64_BYTES * size * size
     if need > available_memory():
-        raise MemoryError(f"estimating sigma takes {need / 2**30:.1f} GiB for {size} unknowns")
-    look(10.0 * float(size) ** 3)
+        raise MemoryError(f"estimating sigma takes {need / GIB:.1f} GiB for {size} unknowns")
+    look(eigen_flops(size))
     if live.size < rows.unknowns:
         seen = rows.only(live)
         K = seen.gram() * np.outer(scales[live], scales[live])

@@ -37,6 +37,8 @@ def solve(
     bounds: tuple[RealOrVector, RealOrVector] | None = None,
     sigma: Real | None = None,
     shots: RealOrVector | None = None,
+    exposure: RealOrVector | None = None,
+    background: RealOrVector | None = None,
     confidence: Real = 0.95,
     missing: MissingName = "raise",
     weights: RealOrVector | None = None,
@@ -94,6 +96,10 @@ def solve(
     shots : int or array_like of shape (m,), optional
         In place of `delta`: b holds counts, each out of `shots`. Readings are ``b / shots``,
         within the intervals of `bounds_from_counts`.
+    exposure : float or array_like of shape (m,), optional
+        With ``prefer="likelihood"``: b holds Poisson counts, of mean ``exposure * F(A)``.
+    background : float or array_like of shape (m,), optional
+        With ``prefer="likelihood"``: counts that are expected without A.
     confidence : float, default=0.95
         Probability that all readings are within the tolerances of `sigma` or `shots`.
     missing : {"raise", "drop"}, default="raise"
@@ -119,14 +125,15 @@ def solve(
     constraints : sequence of (C, lo, hi), optional
         ``lo <= <C, A> <= hi``, with C dense, sparse, (X, signs) for ``X diag(signs) X*``, or a
         SensedMatrix; ``lo == hi`` asks for equality.
-    prefer : {"auto", "least_squares", "entropy", "nearest", "center", "min_trace", "minimax", \
-"any"}
-        Which A of all that fit: smallest weighted sum of squares, with the pull of `ridge`; the
-        same with the pull measured by relative entropy (`psd`); nearest to `prior`; the analytic
-        center of all that fit; smallest trace; smallest worst ratio to the tolerance; the first
-        that is found, which is quickest. "auto" is "entropy" with `psd` and fewer than 1.5
-        readings per unknown, "nearest" where no reading has two ends, and "least_squares"
-        otherwise. See docs/how_to_choose.md.
+    prefer : {"auto", "least_squares", "likelihood", "entropy", "nearest", "center", \
+"min_trace", "minimax", "any"}
+        Which A of all that fit: smallest weighted sum of squares, with the pull of `ridge`; under
+        which counts b, out of `shots` or during `exposure`, are likeliest, whatever their
+        intervals; least squares with the pull measured by relative entropy (`psd`); nearest to
+        `prior`; the analytic center of all that fit; smallest trace; smallest worst ratio to the
+        tolerance; the first that is found, which is quickest. "auto" is "entropy" with `psd` and
+        fewer than 1.5 readings per unknown, "nearest" where no reading has two ends, and
+        "least_squares" otherwise. See docs/how_to_choose.md.
     prior : float, matrix or Result, optional
         What A is pulled towards; a number is that multiple of I. By default the multiple of I that
         fits best (0 where `ridge` is a number). A prior alone adds a weak pull, which the readings
@@ -255,7 +262,8 @@ def solve(
     """
     arguments = locals()
     # At the first solve: with all that it needs, 30 modules.
+    from quadsense.core.records import made
     from quadsense.query.query import Query
     from quadsense.stages.path import answered
 
-    return answered(Query(**arguments))
+    return answered(made(Query, arguments))

@@ -9,7 +9,7 @@ import numpy as np
 
 from quadsense.arrays import device, namespace, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.gram import IdentityGram
 from quadsense.measurements.oracle import SpectralOracle, checked_square, symmetrised
 from quadsense.measurements.sensing import Sensing

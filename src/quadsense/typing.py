@@ -73,7 +73,15 @@ MethodName: TypeAlias = Literal[
 """The methods of `solve`."""
 
 PreferName: TypeAlias = Literal[
-    "auto", "least_squares", "entropy", "nearest", "center", "min_trace", "minimax", "any"
+    "auto",
+    "least_squares",
+    "likelihood",
+    "entropy",
+    "nearest",
+    "center",
+    "min_trace",
+    "minimax",
+    "any",
 ]
 """Which A is wanted of those that fit."""
 

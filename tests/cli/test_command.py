@@ -589,7 +589,7 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize(("name", "m"), cover(ASKED, [12, 60]))
+@pytest.mark.parametrize(("name", "m"), cover(ASKED, [12, 60], quick=8))
 def test_inspect_prints_the_plan_that_solve_follows(name, m, printed, run):
     words, options = ASKED[name]
     p = quadsense.datasets.gaussian(n=6, m=m, seed=0, noise=0.1, complex=name == "conjugate")

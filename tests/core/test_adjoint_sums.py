@@ -10,8 +10,8 @@ import quadsense
 from quadsense.measurements import mixed
 from quadsense.measurements.constraints import _beside
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs import adjoint
-from quadsense.proofs.adjoint import adjoint_matrix, adjoint_norm
+from quadsense.proofs import rounding
+from quadsense.proofs.rounding import adjoint_matrix, adjoint_norm
 
 
 def rows_of(rng, m, n, is_complex):
@@ -56,8 +56,8 @@ def test_the_error_of_a_sum_of_rows_is_within_its_bound(monkeypatch, is_complex,
         U = rows_of(rng, m, n, is_complex)
         y = rng.standard_normal(m) * 10.0 ** rng.uniform(-6, 0, m)
         if width is not None:  # columns some at a time, rows some at a time
-            monkeypatch.setattr(adjoint, "ENTRIES", width * n * (2 if is_complex else 1))
-            monkeypatch.setattr(adjoint, "ROWS", 5)
+            monkeypatch.setattr(rounding, "BLOCK_ELEMENTS", width * n * (2 if is_complex else 1))
+            monkeypatch.setattr(rounding, "ROWS", 5)
         start = rng.standard_normal((n, n)) + 1j * is_complex * rng.standard_normal((n, n))
         start = start + start.conj().T if is_complex else (start + start.T).real
         # What the rows add up to is taken away again, so that all that is left is small.

@@ -5,7 +5,7 @@ import pytest
 from helpers import cover, gaussian_rows
 
 import quadsense
-from quadsense.core import basis
+from quadsense.core import products
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs import positive
 from quadsense.system.watch import Stop, Watch
@@ -16,7 +16,7 @@ EPS = float(np.finfo(float).eps)
 @pytest.fixture
 def in_blocks(monkeypatch):
     """However small the problem is: blocks of 16 rows."""
-    monkeypatch.setattr(basis, "BLOCK_FLOPS", 0.0)
+    monkeypatch.setattr(products, "BLOCK_FLOPS", 0.0)
 
 
 def _unit(U):
@@ -24,7 +24,7 @@ def _unit(U):
 
 
 def _check(U, rank):
-    Q = basis.basis_of_span(U)
+    Q = products.basis_of_span(U)
     assert Q.shape == (U.shape[1], rank)
     assert np.abs(Q.conj().T @ Q - np.eye(rank)).max() < 20 * EPS
     left = U.T - Q @ (Q.conj().T @ U.T)
@@ -84,7 +84,7 @@ def test_it_stops_between_blocks():
     watch = Watch(clock=lambda: float(next(looks)), time_limit=30.0)
     rows = _unit(gaussian_rows(np.random.default_rng(0), 320, 640, False))
     with watch.heeded(), pytest.raises(Stop):
-        basis.basis_of_span(rows)
+        products.basis_of_span(rows)
     assert next(looks) < 40
 
 

@@ -13,7 +13,7 @@ def small(monkeypatch):
     monkeypatch.setattr(cholesky, "WHOLE", 10.0)
     monkeypatch.setattr(cholesky, "PANEL", 8)
     monkeypatch.setattr(cholesky, "BLOCK_FLOPS", 100.0)
-    monkeypatch.setattr(cholesky, "BLOCK_ENTRIES", 100)
+    monkeypatch.setattr(cholesky, "BLOCK_ELEMENTS", 100)
 
 
 @pytest.mark.parametrize("complex_", [False, True])

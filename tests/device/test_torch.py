@@ -423,29 +423,17 @@ def test_a_trial_of_psd_waits_for_signs_of_eigenvalues_and_for_its_numbers(
 
 @pytest.mark.parametrize("complex_", [False, True])
 @pytest.mark.parametrize("delta", [0.5, 2.2])
-def test_a_step_of_minimax_waits_once_for_a_step_of_its_solves(delta, complex_, monkeypatch):
-    from quadsense.methods.minimax import newton
-
+def test_a_step_of_minimax_waits_for_numbers_alone(delta, complex_, monkeypatch):
     U, b, _ = problem(500, 12, complex_)
     b = b + np.random.default_rng(5).standard_normal(b.size)
     question = {"delta": delta, "method": "minimax", "prefer": "any"}
     truth = quadsense.solve(U, b, **question)
-    inside, own = [], newton.NormalSystem._solve
-
-    def solve(self, *given):
-        with Waits() as waits:
-            found = own(self, *given)
-        inside.append((found[2], waits.count))
-        return found
-
-    monkeypatch.setattr(newton.NormalSystem, "_solve", solve)
     strides, result = waited_for("minimax", U, b, question, monkeypatch)
     assert result.status == truth.status == ("infeasible" if delta == 0.5 else "met")
     assert result.max_ratio == pytest.approx(truth.max_ratio, rel=1e-6)
-    # And for the size of its right side.
-    assert strides and all(waits == steps + 1 for steps, waits in inside)
+    assert strides
     for steps, waits in strides:
-        assert waits <= 20 * steps + 20  # what a proof asks for in the last ones
+        assert waits <= 60 * steps + 40  # lengths and residuals; a proof in the last ones
 
 
 @pytest.mark.parametrize("road", [{"method": "cg"}, {"rank": 3, "prefer": "any"}])

@@ -1,5 +1,7 @@
 """`quadsense.diffusion`: positive semidefinite tensors, next to weighted least squares."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -141,6 +143,47 @@ def test_nothing_is_known_before_a_fit():
         _ = DipyFitter().status
 
 
+def test_leverages_are_the_derivatives_of_the_fit():
+    X = design()
+    S, _ = voxels(X, 3, 30.0, eigenvalues=(1.7e-3, 0.8e-3, 0.5e-3))
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, S.shape)
+    asked = {"weights": weights, "return_lower_triangular": True, "return_leverages": True}
+    beta, extra = DipyFitter()(X, S, **asked)
+    np.testing.assert_allclose(extra["leverages"].sum(axis=1), 7.0)
+    S[:, 11] *= np.exp(1e-3)
+    moved, _ = DipyFitter()(X, S, **asked)
+    found = ((moved - beta) @ X.T)[:, 11] / 1e-3
+    np.testing.assert_allclose(found, extra["leverages"][:, 11], rtol=1e-6)
+
+
+OF_OTHER_ESTIMATORS = {
+    "test_wls_and_ls_fit": "WLS returns nothing in extra",
+    "test_rwls_rnlls_irls_fit": "iterations of robust estimators",
+    "test_nlls_fit_tensor": "the Jacobian and the failures of nonlinear least squares",
+    "test_restore": "the Jacobian and the outliers of RESTORE",
+    "test_extra_return": "the outliers of RESTORE",
+}
+"""Tests of DIPY about what one of its own methods alone does, and what that is."""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # what DIPY warns of its own
+def test_tests_of_dipy_pass_with_the_fitter(monkeypatch, pytestconfig):
+    dti = pytest.importorskip("dipy.reconst.dti")
+    own = pytest.importorskip("dipy.reconst.tests.test_dti")
+    fitter = DipyFitter()
+    methods = dict.fromkeys(dti.common_fit_methods, fitter)
+    monkeypatch.setattr(dti, "common_fit_methods", methods)
+    found = {name: test for name, test in vars(own).items() if name.startswith("test_")}
+    assert set(OF_OTHER_ESTIMATORS) <= set(found)
+    assert len(found) > 25
+    for name in set(found) - set(OF_OTHER_ESTIMATORS):
+        parameters = inspect.signature(found[name]).parameters
+        found[name](*[pytestconfig] * ("pytestconfig" in parameters))
+    assert fitter.results is not None
+
+
+@pytest.mark.slow
 def test_dipy_takes_the_fitter():
     dti = pytest.importorskip("dipy.reconst.dti")
     gradients = pytest.importorskip("dipy.core.gradients")

@@ -5,7 +5,9 @@ import time
 
 import numpy as np
 import pytest
+from kinds import DEVICE
 from many_cases import many_case
+from threadpoolctl import threadpool_limits
 
 import quadsense
 from quadsense import Status
@@ -68,11 +70,30 @@ def test_claims_verify_and_tampered_ones_do_not(seed):
     assert not results.verify(case.U, case.B * 1.3 + 0.2).any()
 
 
+def test_what_solve_decided_verifies_with_covariates():
+    rng = np.random.default_rng(0)
+    U, X = rng.standard_normal((5, 3)), rng.standard_normal((5, 1))  # 5 readings, 7 unknowns
+    B = rng.standard_normal((4, 5)) ** 2
+    for psd in (False, True):
+        asked = {"delta": 0.2, "psd": psd, "trace": 1.5, "covariates": X}
+        left = quadsense.solve_many(U, B, fallback=False, **asked)
+        assert not np.isfinite(left.A).any()
+        results = quadsense.solve_many(U, B, **asked)
+        assert (results.status != Status.UNDECIDED).all()
+        assert results.verify().all()
+        assert left[0].status is results.status[0]
+        errors = np.einsum("ia,kab,ib->ki", U, results.A, U) + results.coef @ X.T - B
+        cost = (errors**2).sum(axis=1) / 0.04
+        np.testing.assert_allclose(results.objective, cost, rtol=1e-6, atol=1e-9)
+        results.answers.packed[:] += 0.01
+        assert not results.verify().any()
+
+
 def test_a_false_met_does_not_verify():
     U, B = measured()
     results = quadsense.solve_many(U, B, delta=0.2, psd=True, fallback=False)
-    wrong = results.status == Status.UNDECIDED
-    assert wrong.any()
+    wrong = results.status == Status.INFEASIBLE
+    assert wrong.any() and not wrong.all()
     results.answers.status[wrong] = list(Status).index(Status.MET)
     assert not results.verify()[wrong].any()
     assert results.verify()[~wrong].all()
@@ -171,6 +192,18 @@ def test_ctrl_c_keeps_what_is_done():
     assert np.isfinite(results.packed[done]).all()
 
 
+def test_the_first_wrong_value_is_named_and_nothing_after_it_is_read():
+    U, B = measured(k=40_000)
+    B[7_000, 3] = B[7_001, 2] = B[20_000, 1] = np.inf
+    source = Slow(B, lambda: None)
+    with (
+        threadpool_limits(2),
+        pytest.raises(ValueError, match=r"B\[7000, 3\] is inf"),
+    ):
+        quadsense.solve_many(U, source, delta=1.0)
+    assert 2 <= source.count <= 5
+
+
 def test_sources_on_disk_give_the_same(tmp_path):
     h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
     U, B = measured(k=3000)
@@ -186,12 +219,32 @@ def test_sources_on_disk_give_the_same(tmp_path):
 
 
 @pytest.mark.gpu
-def test_tensors_give_the_same():
+@pytest.mark.parametrize("kind", ["float64", "float32"])
+def test_answers_to_tensors_are_tensors_on_their_device(kind):
     torch = pytest.importorskip("torch")
     U, B = measured(k=50)
-    expected = quadsense.solve_many(U, B, delta=1.0, psd=True)
-    found = quadsense.solve_many(torch.tensor(U), torch.tensor(B), delta=1.0, psd=True)
-    np.testing.assert_array_equal(found.packed, expected.packed)
+    B = B.astype(kind)
+    B[7, 3], B[9, 2] = np.nan, B[9, 2] + 9.0
+
+    def tensor(values):
+        return torch.tensor(values, device=DEVICE)
+
+    weights, X = np.linspace(1.0, 2.0, 1000).reshape(50, 20), np.linspace(0.0, 1.0, 20)
+    for asked in ({"psd": True}, {"covariates": X}, {"weights": weights, "trace": (0.1, 1.0)}):
+        asked = {"delta": 0.2, "missing": "drop", **asked}
+        expected = quadsense.solve_many(U, B, **asked)
+        given = {name: tensor(x) if isinstance(x, np.ndarray) else x for name, x in asked.items()}
+        found = quadsense.solve_many(tensor(U), tensor(B), **given)
+        assert repr(found).splitlines()[1:] == repr(expected).splitlines()[1:]
+        for name in ("A", "packed", "coef", "met", "success", "max_ratio", "worst_row",
+                     "lower_bound", "objective", "objective_lower", "corrected"):  # fmt: skip
+            values = getattr(found, name)
+            assert isinstance(values, torch.Tensor)
+            assert values.device.type == torch.device(DEVICE).type
+            np.testing.assert_array_equal(values.cpu().numpy(), getattr(expected, name))
+        np.testing.assert_array_equal(found.verify(), expected.verify())
+        np.testing.assert_array_equal(found.verify(tensor(U), tensor(B)), expected.verify())
+        assert found[3].status is found.status[3]
 
 
 @pytest.mark.parametrize(

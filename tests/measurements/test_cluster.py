@@ -12,8 +12,8 @@ from kinds import strips
 import quadsense
 from quadsense import Measurements, Status, solve
 from quadsense.measurements import cluster, shards
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.cluster import InChunks, OnCluster
-from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted, apply
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.shards import Shards
@@ -68,7 +68,7 @@ def in_file(folder, U, rows, name="U.npy"):
 def bundled(found):
     """Every strip as one part."""
     parts = [shards.Bundle((strip,)) for strip in found]
-    return Shards(parts, found.shape, found.dtype)
+    return Shards(parts)
 
 
 def question(rng, m=60, n=4, rank=None):

@@ -31,7 +31,7 @@ def held(rng, tmp_path):
     np.save(tmp_path / "U.npy", U)
     found = strips(tmp_path / "U.npy", 30)
     b = np.sum((U @ rng.standard_normal((6, 6))) ** 2, axis=1)
-    return Shards([Bundle((strip,)) for strip in found], found.shape, found.dtype), b
+    return Shards([Bundle((strip,)) for strip in found]), b
 
 
 def processes(client):

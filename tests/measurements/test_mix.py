@@ -25,8 +25,8 @@ from quadsense.methods import METHODS, register
 from quadsense.methods.low_rank.passes import evaluate as evaluate_factor
 from quadsense.methods.low_rank.program import prepare as prepare_factored
 from quadsense.methods.low_rank.steps import normal_equations
-from quadsense.proofs.adjoint import adjoint_norm
 from quadsense.proofs.infeasible import exactly
+from quadsense.proofs.rounding import adjoint_norm
 from quadsense.proofs.symmetric import smallest_singular_value
 from quadsense.result.values import evaluate
 

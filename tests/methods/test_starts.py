@@ -9,10 +9,6 @@ from helpers import gaussian_rows, readings
 
 import quadsense
 from quadsense import Status
-from quadsense.methods import METHODS, Problem
-from quadsense.methods.minimax import iteration
-from quadsense.methods.minimax.coordinates import MatrixCoordinates
-from quadsense.methods.minimax.method import Minimax
 
 
 def low_rank(n, m, rank, complex_):
@@ -68,56 +64,6 @@ def test_psd_stays_at_a_feasible_start(n, rank):
     asked = {"delta": 1e-6 * np.abs(b).max(), "psd": True, "prefer": "any"}
     again = quadsense.solve(U, b, start=result, **asked)
     assert (again.status, again.n_iter) == (Status.MET, 0)
-
-
-@pytest.mark.parametrize("m", [120, pytest.param(700, marks=pytest.mark.slow)])
-def test_minimax_begins_at_the_fit_of_cg(monkeypatch, m):
-    """Of few rows and of many: what it begins with is least squares before it has done any."""
-    rng = np.random.default_rng(m)
-    U = rng.standard_normal((m, 30))
-    U = np.vstack([U, U[:40]])
-    b = rng.standard_normal(m + 40)
-    near = []
-    start = iteration.start
-
-    def spy(program, x=None):
-        near.append((program, x))
-        return start(program, x)
-
-    monkeypatch.setattr(iteration, "start", spy)
-    result = quadsense.solve(U, b, delta=1e-3)
-    assert result.status is Status.INFEASIBLE
-    (program, x), *_ = near
-    z = program.coordinates.forward(x) - program.b / program.delta
-    at_zero = np.linalg.norm(program.coordinates.adjoint(program.b / program.delta))
-    assert np.linalg.norm(program.coordinates.adjoint(z)) <= 1e-3 * at_zero
-
-
-def test_least_squares_from_the_fit_of_cg_takes_fewer_products(monkeypatch):
-    rng = np.random.default_rng(0)
-    U = rng.standard_normal((4000, 64))
-    data = quadsense.Measurements(U, rng.standard_normal(4000), delta=1e-3)
-    scaled = data.scaled()
-    problem = Problem(data.unit_rows, scaled.b, scaled.delta, 0.0)
-    cg = METHODS["cg"]()
-    program = cg.prepare(problem)
-    state = cg.start(program)
-    while cg.claim(program, state) is None:
-        state = cg.advance(program, state, 5)
-    fit = cg.matrix(program, state)
-    stages = Minimax().prepare(problem)
-    product, counts = MatrixCoordinates.product, [0]
-
-    def counted(self, *arguments):
-        counts[-1] += 1
-        return product(self, *arguments)
-
-    monkeypatch.setattr(MatrixCoordinates, "product", counted)
-    cold = iteration.start(stages.fast)
-    counts.append(0)
-    warm = iteration.start(stages.fast, stages.unknowns(fit))
-    assert counts[1] < counts[0]
-    assert warm.max_ratio == pytest.approx(cold.max_ratio, rel=1e-6)
 
 
 def sparse_rows(m, n, each, seed=0):

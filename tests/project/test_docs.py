@@ -99,7 +99,7 @@ def test_every_public_name_is_listed():
         if name != "__version__" and not inspect.ismodule(getattr(quadsense, name))
     }
     homes = {"theory": "core.theory"} | {
-        name: name for name in ("datasets", "diffusion", "plot", "report", "sklearn")
+        name: name for name in ("datasets", "diffusion", "plot", "report", "sklearn", "tomography")
     }
     for part, home in homes.items():
         module = importlib.import_module(f"quadsense.{home}")

@@ -8,10 +8,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def lower_bounds():
-    """Name and oldest version of every dependency, the extras' included."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"].values()
+    """Name and oldest version of every dependency, the extras' and the groups' included."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = settings["project"]
+    extras = [*project["optional-dependencies"].values(), *settings["dependency-groups"].values()]
     entries = [*project["dependencies"], *(entry for extra in extras for entry in extra)]
+    entries = [entry for entry in entries if not isinstance(entry, dict)]  # an included group
     found = [
         re.fullmatch(r"([a-z0-9-]+)>=([0-9.]+)", entry)
         for entry in entries

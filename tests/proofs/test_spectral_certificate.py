@@ -193,7 +193,7 @@ def test_few_rows_in_a_large_space_need_no_matrix_of_its_size():
 def test_many_rows_that_are_still_too_few_are_counted_from_below(monkeypatch):
     from quadsense.proofs import spectral as identify
 
-    monkeypatch.setattr(identify, "MAX_RANKED_ROWS", 100)
+    monkeypatch.setattr(identify, "MAX_GRAM_ROWS", 100)
     U, b, A_star = sensed(3, 0, 0, m=150)
     c = spectral_certificate(U, b, A_star)
     assert c.unseen == 60 and "at least 60 of 210" in c.message

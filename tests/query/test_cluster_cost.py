@@ -128,7 +128,7 @@ def test_workers_send_each_other_no_more_than_the_model_says(rng, tmp_path, monk
     monkeypatch.setattr(cluster_cost, "part_bytes", lambda *sizes: size * n * 8)
     np.save(tmp_path / "U.npy", rng.standard_normal((m, n)))
     found = strips(tmp_path / "U.npy", size)
-    parts = Shards([Bundle((strip,)) for strip in found], found.shape, found.dtype)
+    parts = Shards([Bundle((strip,)) for strip in found])
     model = ClusterCost(m, n, workers=3)
     assert model.parts == len(parts) == 17
     with workers.cluster(3, protocol="tcp://") as client:

@@ -10,9 +10,9 @@ import scipy.sparse as sp
 from helpers import cover, gaussian_rows, readings, unit
 
 import quadsense
+from quadsense.cli.data import plan_text
 from quadsense.query import plan as planning
 from quadsense.query.plan import Shape, make_plan, shape_of
-from quadsense.view.text import plan_text
 
 FORMS = {
     "unit rows": unit,
@@ -47,7 +47,7 @@ def peak(call):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("form", "road"), cover(FORMS, ROADS))
+@pytest.mark.parametrize(("form", "road"), cover(FORMS, ROADS, quick=4))
 def test_no_more_memory_is_taken_than_planned(form, road, rng):
     m, n = (600, 90) if road in ("minimax", "gd", "conic") else (6000, 90)
     if road == "least_squares":  # tracing takes its time where many small arrays are made
@@ -65,7 +65,7 @@ def test_no_more_memory_is_taken_than_planned(form, road, rng):
 
 @pytest.mark.parametrize(
     ("road", "conjugate"),
-    cover(["cg", "psd", "least_squares", "consensus", "low_rank"], [False, True]),
+    cover(["cg", "psd", "least_squares", "consensus", "low_rank"], [False, True], quick=2),
 )
 def test_complex_rows_are_counted_as_they_are_copied(conjugate, road, rng):
     m, n = (1500, 24) if road in ("least_squares", "consensus") else (6000, 60)

@@ -135,10 +135,9 @@ def test_rows_survive_weights_that_normal_equations_lose():
 
 def test_states_are_whole_through_all_stages():
     """Another instance goes on from a state, and k steps and k steps are 2k steps."""
-    case = random_case(np.random.default_rng([1172, 1]), psd=False)
-    lo, hi = case.middle - case.half, case.middle + case.half
-    lo, hi = np.where(case.sides[1], lo, -np.inf), np.where(case.sides[0], hi, np.inf)
-    problem = problem_of(quadsense.Measurements(case.V, bounds=(lo, hi)))
+    U = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    b, delta = np.array([1.0, 1.0, 10.0, 12.5]), 1.26 * np.array([1e-11, 1e-11, 1.0, 1.0])
+    problem = problem_of(quadsense.Measurements(U, bounds=(b - delta, b + delta)))
     method = METHODS["minimax"]()
     program = method.prepare(problem)
     state = path = method.start(program)

@@ -13,8 +13,8 @@ from pages import Page, assert_harmless, number
 import quadsense
 from quadsense import Measurements, SensedMatrix, datasets
 from quadsense.result import words
-from quadsense.view.markup import Markup, element, escape, short
-from quadsense.view.markup import number as shown
+from quadsense.view import Markup, element, escape, short
+from quadsense.view import number as shown
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=y>\x00\ud800"
 

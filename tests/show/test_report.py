@@ -26,7 +26,7 @@ import quadsense
 from quadsense import Measurements, datasets
 from quadsense.cli import cli
 from quadsense.query.query import PARAMETERS, Query, environment, flag_of
-from quadsense.report import sections
+from quadsense.report import evidence
 from quadsense.report.sections import command_line, python_line, request_in
 from quadsense.result import words as view
 from quadsense.vocabulary import Reason, Status
@@ -231,11 +231,11 @@ def test_the_contradiction_is_one():
     U = data.rows()
     y = y / np.abs(y).max()
     assert np.abs(np.einsum("i,ij,ik->jk", y, U, U)).max() < 1e-9
-    low, high = sections._span(result, data)
+    low, high = evidence._span(result, data)
     assert low == pytest.approx(y @ b - 0.05 * np.abs(y).sum())
     assert high == pytest.approx(y @ b + 0.05 * np.abs(y).sum())
     assert low > 0.0 or high < 0.0
-    low, high = sections._span(solved("infeasible psd"), solved("infeasible psd").certificate.data)
+    low, high = evidence._span(solved("infeasible psd"), solved("infeasible psd").certificate.data)
     assert high < 0.0
 
 
@@ -447,7 +447,8 @@ def test_residuals_are_drawn_where_they_are():
 def test_the_histogram_counts_the_residuals():
     result = solved("met")
     picture = picture_of(result, "Residuals")
-    bars = [places_of(p) for p in picture.iter("path") if "opacity:0.7" in p.get("style", "")]
+    styles = ((p, p.get("style", "")) for p in picture.iter("path"))
+    bars = [places_of(p) for p, style in styles if "--blue" in style and "opacity:0.8" in style]
     widths = np.array([np.ptp(bar[:, 0]) for bar in bars])
     counts = np.rint(len(result.residuals) * widths / widths.sum())
     np.testing.assert_allclose(widths / widths.sum(), counts / len(result.residuals), atol=2e-3)
@@ -457,7 +458,7 @@ def test_the_histogram_counts_the_residuals():
     height = np.polyfit(places_of(points)[:, 1], ratios, 1)
     for bar, count in zip(bars, counts, strict=True):
         low, high = np.sort(np.polyval(height, [bar[:, 1].max(), bar[:, 1].min()]))
-        room = (high - low) / 18.0  # bars are 0.9 as wide as what they count
+        room = (high - low) / 8.0  # bars are 0.8 as wide as what they count
         assert abs(np.count_nonzero((ratios >= low - room) & (ratios < high + room)) - count) <= 1
 
 

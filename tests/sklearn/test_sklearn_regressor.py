@@ -17,8 +17,8 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quadsense.sklearn import InfeasibleWarning, QuadraticRegressor
+from quadsense.sklearn.closed_form import ModelRows
 from quadsense.sklearn.fits import within
-from quadsense.sklearn.model import ModelRows
 from quadsense.vocabulary import Status
 
 
@@ -231,12 +231,24 @@ def test_a_positive_semidefinite_fit_is_the_best_with_w_and_c(m, parts, weighted
     assert model.result_.status is Status.OPTIMAL and model.result_.verify(X, b)
 
 
-def test_where_sums_over_rows_would_not_fit_the_cone_is_reached_all_the_same(monkeypatch):
-    X, y = data(30, 3, seed=7)
+def test_many_rows_are_taken_in_blocks(monkeypatch):
+    X, y = data(200, 3, seed=7)
     direct = QuadraticRegressor(0.3, psd=True).fit(X, y)
-    monkeypatch.setattr("quadsense.sklearn.fits.MAX_SUM_ENTRIES", 10.0)
+    monkeypatch.setattr("quadsense.sklearn.closed_form.BLOCK_ENTRIES", 60)
     other = QuadraticRegressor(0.3, psd=True).fit(X, y)
-    assert objective(other, X, y) == pytest.approx(objective(direct, X, y), rel=1e-5)
+    np.testing.assert_allclose(other.matrix_, direct.matrix_, atol=1e-6)
+    assert objective(other, X, y) == pytest.approx(objective(direct, X, y), rel=1e-7)
+
+
+@pytest.mark.parametrize("m", [5, 7, 60])
+@pytest.mark.parametrize("seed", [7, 8])
+def test_features_that_repeat_each_other_are_not_fitted_to_rounding(m, seed):
+    X, y = data(m, 3, seed=seed)
+    X[:, 1], X[:, 2] = X[:, 0], 1.0  # once more, and as c
+    model = QuadraticRegressor(0.0, psd=True).fit(X, y)
+    again = QuadraticRegressor(1e-6, psd=True).fit(X[:, :1], y)
+    assert np.abs(model.matrix_).max() < 1e4
+    assert objective(model, X, y) == pytest.approx(objective(again, X[:, :1], y), rel=1e-4)
 
 
 @pytest.mark.parametrize("rank", [1, 2, (1, 1)])
@@ -299,7 +311,7 @@ def test_c_is_free_wherever_it_is_sought_from(psd):
     rows = ModelRows(X, y, np.ones(30), True, True, 0.5 / np.mean(np.sum(X * X, axis=1)))
     delta = np.full(30, 5.5 if psd else 0.6)
     truth = Truth(X, y, 50.0, psd=psd, delta=delta)
-    found, result = within(rows, 50.0, delta, psd=psd, centre=300.0)
+    found, result = within(rows, 50.0, delta, psd=psd, centre=300.0, tol=1e-6)
     assert result.met
     assert rows.objective(found, 50.0) == pytest.approx(truth.value, rel=1e-5)
 

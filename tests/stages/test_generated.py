@@ -189,3 +189,12 @@ def test_rows_next_to_constraints_keep_bounds_that_cancellation_would_lose():
     result = quadsense.solve(case.U, case.b, **case.question, **asked)
     assert result.met and result.optimal
     assert result.objective_bounds[0] >= 0.99 * result.objective
+
+
+def test_a_value_that_rounds_otherwise_once_loaded_takes_nothing_from_the_bound():
+    case = generator.problem(3300084)  # the start is far larger than the readings
+    with fuzz.Strict():
+        result = fuzz.solve(case)
+    claim = result.certificate.objective
+    assert claim.lower > 0.999 * claim.value  # what the other evaluation finds is less
+    assert fuzz.check(case).category == "ok"

@@ -11,8 +11,8 @@ from scipy.optimize import linprog
 
 import quadsense
 from quadsense import Status
-from quadsense.proofs import hitting
-from quadsense.proofs.hitting import smallest_hitting_set
+from quadsense.proofs import infeasible
+from quadsense.proofs.infeasible import smallest_hitting_set
 from quadsense.stages import runs, violations
 
 
@@ -132,6 +132,7 @@ def test_planted_outliers_are_found(is_complex):
     assert found >= 19
 
 
+@pytest.mark.slow
 def test_good_data_set_nothing_aside():
     rng = np.random.default_rng(12)
     p = quadsense.datasets.gaussian(5, 100, seed=12)
@@ -227,12 +228,12 @@ def test_rows_that_may_be_exchanged_for_each_other_do_not_end_the_process():
         "01101101 10111010 01011110 11101001 10011011 00111101 11101100 01011011 10101110"
     )
     supports = [np.array(list(line)) == "1" for line in lines.split()]
-    for find in (smallest_hitting_set, hitting._by_branch_and_bound):
+    for find in (smallest_hitting_set, infeasible._by_branch_and_bound):
         found = find(supports)
         assert found.size == 3 and all(support[found].any() for support in supports)
 
 
-@pytest.mark.parametrize("find", [smallest_hitting_set, hitting._by_branch_and_bound])
+@pytest.mark.parametrize("find", [smallest_hitting_set, infeasible._by_branch_and_bound])
 def test_the_smallest_hitting_set_is_that_of_brute_force(find):
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -15,12 +15,11 @@ from helpers import gaussian_rows, unit
 from threadpoolctl import threadpool_limits
 
 import quadsense
-from quadsense import next_probe, sigma
+from quadsense import next_probe, ranges, sigma
 from quadsense.core import cholesky, products
-from quadsense.core.blas import multiply_triangle
+from quadsense.core.cholesky import multiply_triangle
 from quadsense.core.products import adjoint, forward
 from quadsense.methods.conic import system
-from quadsense.ranges import ranges
 from quadsense.result import certificate
 from quadsense.stages import answer
 from quadsense.system import threads

@@ -8,13 +8,11 @@ import numpy as np
 from click.shell_completion import get_completion_class
 
 import quadsense
-from quadsense.cli.demo import demo, generate
-from quadsense.cli.inspect import inspect
-from quadsense.cli.interval import interval
-from quadsense.cli.results import report, schema, verify
-from quadsense.cli.shared import in_options
-from quadsense.cli.solve import solve
+from quadsense.cli.data import demo, generate, inspect
+from quadsense.cli.results import certificate, interval, report, schema, solve, verify
+from quadsense.cli.shared import EXIT, MAX_WIDTH, in_options
 from quadsense.query.query import SYNONYMS, flag_of
+from quadsense.vocabulary import Status
 
 __all__ = ["cli", "main"]
 
@@ -57,7 +55,7 @@ def main() -> None:
         status = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("quadsense: interrupted", err=True)
-        status = 130
+        status = EXIT[Status.INTERRUPTED]
     except (ValueError, MemoryError, OSError) as error:
         if isinstance(error, np.linalg.LinAlgError | BrokenPipeError):
             raise
@@ -87,7 +85,7 @@ def _echo_error(message: str, status: int) -> None:
 
 
 @click.group(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": MAX_WIDTH},
     epilog="Exit status: 0 met, 2 bad input, 3 not met (verify: claim false), 4 proved "
     "infeasible, 130 interrupted.",
 )
@@ -106,5 +104,7 @@ def cli() -> None:
     """
 
 
-for command in (completion, demo, generate, inspect, interval, report, schema, solve, verify):
+for command in (
+    certificate, completion, demo, generate, inspect, interval, report, schema, solve, verify
+):  # fmt: skip
     cli.add_command(command)

@@ -26,7 +26,6 @@ from quadsense.query.request import RENAMED_METHODS, option_names
 from quadsense.result import words
 from quadsense.result.result import Result
 from quadsense.system.memory import room_for_rows, to_bytes
-from quadsense.view import text as view
 from quadsense.vocabulary import Status
 
 # --- texts, outputs and exit codes ---------------------------------------------------------------
@@ -39,6 +38,9 @@ EXIT = {
     Status.INTERRUPTED: 130,
 }
 """Exit status of `solve`; every other status is `NOT_MET`."""
+
+MAX_WIDTH = 100
+"""Columns of what is printed, at most."""
 
 NOT_MET = 3
 """Exit status where nothing was decided, and of `verify` where the claim is false."""
@@ -108,7 +110,7 @@ def check_outputs(inputs: Sequence[str | None], output: str | None, dense: str |
 
 def in_terminal(result: Result, *, verbose: bool) -> str:
     """Return the summary of a result, as wide as the terminal is and colored where it can be."""
-    width = min(max(shutil.get_terminal_size((80, 24)).columns, 40), 100)
+    width = min(max(shutil.get_terminal_size().columns, words.WIDTH // 2), MAX_WIDTH)
     colors = {"good": "green", "bad": "red", "open": "yellow"}
     head = colors[words.kind(result.verdict)]
 
@@ -117,7 +119,49 @@ def in_terminal(result: Result, *, verbose: bool) -> str:
             return click.style(text, dim=True)
         return click.style(text, fg=head, bold=True) if label == "verdict" else text
 
-    return view.result_text(result, width=width, verbose=verbose, paint=paint, told=in_options)
+    return result_text(result, width=width, verbose=verbose, paint=paint, told=in_options)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Text table; a column whose cells all start with a digit is aligned right."""
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(len(cell) for cell in column) for column in columns]
+    right = [all(cell[:1].isdigit() for cell in column[1:] if cell) for column in columns]
+    lines = []
+    for row in (header, ["-" * width for width in widths], *rows):
+        cells = [
+            cell.rjust(width) if flush else cell.ljust(width)
+            for cell, width, flush in zip(row, widths, right, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def result_text(
+    result: Result,
+    *,
+    width: int = words.WIDTH,
+    verbose: bool = False,
+    paint: Callable[[str, str], str] | None = None,
+    told: Callable[[str], str] = str,
+) -> str:
+    """Return the facts of a result and the method that found it.
+
+    Parameters
+    ----------
+    result : Result
+    width : int
+        Of the lines, in columns.
+    verbose : bool
+        Whether to add what each fact means and the reasons for the method.
+    paint, told : callable, optional
+        As in `words.summary`.
+    """
+    seconds = f"{sum(result.timings.values()):.3g} s"
+    found = words.found_by(result.plan, result.n_iter, seconds, verbose)
+    return words.summary(
+        result.verdict, width=width, more=(found,), notes=verbose, paint=paint, told=told
+    )
 
 
 def in_options(message: str) -> str:
@@ -386,7 +430,7 @@ def read_data(
     bounds: tuple[str, str] | None = None,
     sigma: float | None = None,
     shots: str | None = None,
-    confidence: float = 0.95,
+    confidence: Any = DEFAULTS["confidence"],
     missing: Any = "raise",
     weights: str | None = None,
     beside: tuple[str, ...] = (),

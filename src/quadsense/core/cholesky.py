@@ -6,7 +6,9 @@ is done in blocks, between which `look` is called.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,6 +18,8 @@ from scipy.linalg import (
     blas,
     cho_factor,
     cho_solve,
+    cython_blas,
+    cython_lapack,
     eigh,
     get_lapack_funcs,
     lapack,
@@ -24,11 +28,12 @@ from scipy.linalg import (
 )
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from quadsense.core.blas import add_product, divide_by_factor, factor_in_place
+from quadsense.core.intervals import EPS
 from quadsense.device import algebra
 from quadsense.device.algebra import or_there
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.threads import by_rows, shared_by
-from quadsense.system.watch import BLOCK_FLOPS, look
+from quadsense.system.watch import BLOCK_FLOPS, cholesky_flops, look, real_flops
 
 Array = npt.NDArray[Any]
 
@@ -57,9 +62,6 @@ LEAF = 2 * PANEL
 LONGEST = 4 * PANEL
 """Most rows that are eliminated at once, so that no product takes long."""
 
-BLOCK_ENTRIES = 2**20
-"""Entries of a block that is written twice, once across."""
-
 PAGE_ENTRIES = 512
 """Float64 entries of the smallest page of memory."""
 
@@ -75,7 +77,7 @@ def divided(flops: float, dtype: npt.DTypeLike = np.float64) -> bool:
 
 @or_there(algebra.factor_upper)
 def factor_upper(M: Array) -> tuple[Array, int]:
-    """Cholesky factor R, ``M = R^H R``, from the upper triangle of M, in its place.
+    """Return the Cholesky factor R, ``M = R^H R``, from the upper triangle of M, in its place.
 
     Parameters
     ----------
@@ -95,7 +97,7 @@ def factor_upper(M: Array) -> tuple[Array, int]:
     Each entry is an inner product taken away from one of M, then divided by a pivot: in whichever
     order, what [Rump 2006] proves of a factorisation that runs to its end holds.
     """
-    if not divided(float(len(M)) ** 3 / 3.0, M.dtype):
+    if not divided(cholesky_flops(len(M)), M.dtype):
         (potrf,) = get_lapack_funcs(("potrf",), (M,))
         R, info = potrf(M, lower=0, clean=0, overwrite_a=1)
         return R, int(info)
@@ -137,7 +139,7 @@ def _factor_part(M: Array, first: int, last: int) -> int:
 
 @or_there(algebra.factor_lower)
 def factor_lower(S: Array) -> Array:
-    """L with ``S = L L*``; `LinAlgError` where S is not positive definite."""
+    """Return L with ``S = L L*``; `LinAlgError` where S is not positive definite."""
     found, info = (lapack.zpotrf if np.iscomplexobj(S) else lapack.dpotrf)(S, lower=1)
     if info != 0:
         raise LinAlgError("not positive definite")
@@ -146,7 +148,7 @@ def factor_lower(S: Array) -> Array:
 
 @or_there(algebra.least_eigenvalue)
 def least_eigenvalue(M: Array) -> Any:
-    """The least eigenvalue of a Hermitian matrix; not a number where there is none."""
+    """Return the least eigenvalue of a Hermitian matrix; not a number where there is none."""
     if len(M) > DIRECT:
         return np.linalg.eigvalsh(M)[0]
     solve = lapack.zheevd if np.iscomplexobj(M) else lapack.dsyevd
@@ -156,25 +158,25 @@ def least_eigenvalue(M: Array) -> Any:
 
 @or_there(algebra.singular)
 def singular(M: Array) -> tuple[Array, Array, Array]:
-    """Singular vectors and values, as `scipy.linalg.svd` has them."""
+    """Return singular vectors and values, as `scipy.linalg.svd` has them."""
     return svd(M, check_finite=False)
 
 
 @or_there(algebra.solve_lower)
 def solve_lower(L: Array, right: Array) -> Array:
-    """``L^-1 right`` for a lower triangular L."""
+    """Return ``L^-1 right`` for a lower triangular L."""
     return solve_triangular(L, right, lower=True, check_finite=False)
 
 
 @or_there(algebra.symmetric)
 def symmetric(M: Array) -> Array:
-    """M, of which the upper triangle counts, as products want it: whole on a device."""
+    """Return M, of which the upper triangle counts, as products want it: whole on a device."""
     return M
 
 
 @or_there(algebra.product)
 def symmetric_product(M: Array, x: Array) -> Array:
-    """``M x`` for a real M as `symmetric` has it, in its precision."""
+    """Return ``M x`` for a real M as `symmetric` has it, in its precision."""
     return (blas.ssymv if M.dtype == np.float32 else blas.dsymv)(1.0, M, x)
 
 
@@ -205,26 +207,26 @@ def inverse_upper(R: Array) -> Array:
 
 @or_there(algebra.solve_lower_transposed)
 def solve_lower_transposed(L: Array, right: Array) -> Array:
-    """``L^-T right`` for a real lower triangular L."""
+    """Return ``L^-T right`` for a real lower triangular L."""
     return solve_triangular(L, right, lower=True, trans=1, check_finite=False)
 
 
 @or_there(algebra.solve_upper)
 def solve_upper(R: Array, x: Array) -> Array:
-    """``(R^T R)^-1 x`` for the real R of `factor_upper`, in its precision."""
+    """Return ``(R^T R)^-1 x`` for the real R of `factor_upper`, in its precision."""
     solve = lapack.spotrs if R.dtype == np.float32 else lapack.dpotrs
     return solve(R, x.astype(R.dtype, copy=False), lower=0)[0]
 
 
 @or_there(algebra.solve_definite)
 def solve_definite(K: Array, right: Array) -> Array:
-    """``K^-1 right`` for a K that is overwritten; `LinAlgError` where it is not definite."""
+    """Return ``K^-1 right`` for a K that is overwritten; `LinAlgError` where it is not definite."""
     return cho_solve(cho_factor(K, overwrite_a=True, check_finite=False), right)
 
 
 @or_there(algebra.inner_upper)
 def inner_upper(X: Array, out: Array | None = None) -> Array:
-    """``X^T X``, its upper triangle in Fortran order; added to `out` where that is given.
+    """Return ``X^T X``, its upper triangle in Fortran order; added to `out` where that is given.
 
     Parameters
     ----------
@@ -238,7 +240,7 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
     M = np.zeros((k, k), dtype=X.dtype, order="F") if out is None else out
     # As wide as can be looked at in time, but not so narrow that products run slowly, nor so wide
     # that much is done below the diagonal.
-    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), PANEL // 4, PANEL))
+    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), SHARE // 2, PANEL))
 
     def add(first: int, last: int) -> None:
         for begin in range(first, last, width):
@@ -252,10 +254,10 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
 
 @or_there(algebra.squared_moduli)
 def squared_moduli(U: Array) -> Array:
-    """``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
+    """Return ``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
     m, n = U.shape
-    cost = (8.0 if np.iscomplexobj(U) else 2.0) * m * n
-    size = int(max(PANEL // 4, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ENTRIES / max(m, 1))))
+    cost = 2.0 * real_flops(np.iscomplexobj(U)) * m * n
+    size = int(max(SHARE // 2, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ELEMENTS / max(m, 1))))
     if size >= m and not divided(0.5 * cost * m):
         return np.asarray(np.abs(U @ U.conj().T) ** 2)
     K = np.empty((m, m))
@@ -282,7 +284,7 @@ def squared_moduli(U: Array) -> Array:
 
 
 def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
-    """Pivoted Cholesky factorisation of a positive semidefinite K, down to a tolerance.
+    """Return the pivoted Cholesky factorisation of a positive semidefinite K, down to a tolerance.
 
     Parameters
     ----------
@@ -308,7 +310,7 @@ def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
             return _cleared(R.T), np.arange(m)
         for part, block in zip(parts, kept, strict=True):  # what is below was left as it was
             M[part, part] = block
-    look(float(m) ** 3 / 3.0)
+    look(cholesky_flops(m))
     factor, pivots, rank, _ = lapack.dpstrf(M, lower=1, tol=tolerance)
     order = np.asarray(pivots, dtype=np.intp) - 1
     L = np.zeros((m, rank))
@@ -317,7 +319,7 @@ def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
 
 
 def _cleared(L: Array) -> Array:
-    """L with zeros above the diagonal, in its place."""
+    """Return L with zeros above the diagonal, in its place."""
     for begin in range(0, len(L), PANEL):
         look()
         rows = slice(begin, begin + PANEL)
@@ -346,7 +348,7 @@ class Pseudoinverse(NamedTuple):
 
 
 def pseudoinverse(H: npt.NDArray[Any]) -> Pseudoinverse:
-    """Products with the pseudoinverse of H, its rank and its range.
+    """Return products with the pseudoinverse of H, its rank and its range.
 
     Parameters
     ----------
@@ -362,8 +364,123 @@ def pseudoinverse(H: npt.NDArray[Any]) -> Pseudoinverse:
                 lambda y: (inverse * dpotrs(R, (inverse * y.T).T, lower=0)[0].T).T, len(H), None
             )
     values, vectors = eigh(H, lower=False)
-    kept = values > 10.0 * len(H) * float(np.finfo(np.float64).eps) * np.max(np.abs(values))
+    kept = values > 10.0 * len(H) * EPS * np.max(np.abs(values))
     basis, weights = vectors[:, kept], 1.0 / values[kept]
     return Pseudoinverse(
         lambda y: basis @ (weights * (basis.T @ y).T).T, int(np.count_nonzero(kept)), basis
     )
+
+
+# --- BLAS and LAPACK without the interpreter lock ------------------------------------------------
+
+# SciPy's own wrappers would run one at a time. SciPy exports its routines for compiled code as
+# capsules; `ctypes` lets go of the lock in a call.
+
+_ONE = {letter: np.ones((), letter) for letter in "fdFD"}
+_PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
+
+
+@cache
+def _routine(name: str, arguments: int) -> Any:
+    """Return a routine of SciPy's; all its arguments are pointers, as in Fortran."""
+    capsule = (cython_blas.__pyx_capi__ | cython_lapack.__pyx_capi__)[name]
+    python = ctypes.pythonapi
+    name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))
+    pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", python)
+    )
+    address = pointer_of(capsule, name_of(capsule))
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
+
+
+def _call(name: str, letter: str, *arguments: Any) -> None:
+    """Call a routine for arrays of the type that NumPy has this letter for."""
+    _routine(f"{_PREFIX[letter]}{name}", len(arguments))(*arguments)
+
+
+def multiply_triangle(T: Array, rows: Array) -> None:
+    """Replace every row u by ``T u``, in place (``trmm``).
+
+    Parameters
+    ----------
+    T : (n, n) array
+        Upper triangular, Fortran order; what is below the diagonal is not read.
+    rows : (k, n) array
+        Of the same dtype, C order.
+    """
+    k, n = rows.shape
+    if not (T.flags.f_contiguous and rows.flags.c_contiguous and T.dtype == rows.dtype):
+        raise ValueError("T must be in Fortran order, rows in C order, both of one dtype")
+    letter = T.dtype.char
+    order, count = ctypes.byref(ctypes.c_int(n)), ctypes.byref(ctypes.c_int(k))
+    _call(
+        "trmm", letter,  # side, uplo, transa, diag, m, n, alpha, A, lda, B, ldb
+        b"L", b"U", b"N", b"N", order, count, _ONE[letter].ctypes.data,
+        T.ctypes.data, order, rows.ctypes.data, order,
+    )  # fmt: skip
+
+
+def add_product(C: Array, X: Array, Y: Array, sign: float) -> None:
+    """Add ``sign X^H Y`` to C, in place (``gemm``): parts of larger arrays are not copied.
+
+    Parameters
+    ----------
+    C : (p, q) array
+    X, Y : (k, p), (k, q) array
+        All of one dtype; columns of each contiguous.
+    sign : float
+    """
+    arrays = (C, X, Y)
+    size = C.itemsize
+    if (
+        any(a.strides[0] != size and a.shape[0] > 1 for a in arrays)
+        or len({a.dtype for a in arrays}) > 1
+    ):
+        raise ValueError("columns must be contiguous, and all of one dtype")
+    letter = C.dtype.char
+    p, q, k = (ctypes.byref(ctypes.c_int(n)) for n in (*C.shape, len(X)))
+    steps = [_step(a) for a in arrays]
+    alpha = np.array(sign, letter)
+    _call(
+        "gemm", letter,  # transa, transb, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc
+        b"C", b"N", p, q, k, alpha.ctypes.data, X.ctypes.data, steps[1], Y.ctypes.data, steps[2],
+        _ONE[letter].ctypes.data, C.ctypes.data, steps[0],
+    )  # fmt: skip
+
+
+def factor_in_place(M: Array) -> int:
+    """Replace the upper triangle of M by its Cholesky factor (``potrf``); return LAPACK's `info`.
+
+    Parameters
+    ----------
+    M : (n, n) array
+        Columns contiguous, as in a part of an array in Fortran order.
+    """
+    info, letter = ctypes.c_int(0), M.dtype.char
+    order = ctypes.byref(ctypes.c_int(len(M)))
+    _call("potrf", letter, b"U", order, M.ctypes.data, _step(M), ctypes.byref(info))
+    return info.value
+
+
+def divide_by_factor(R: Array, X: Array) -> None:
+    """Replace X by ``R^-H X``, in place (``trsm``).
+
+    Parameters
+    ----------
+    R : (k, k) array
+        Upper triangular; what is below the diagonal is not read.
+    X : (k, q) array
+        Of the same dtype; columns of both contiguous.
+    """
+    letter = X.dtype.char
+    k, q = (ctypes.byref(ctypes.c_int(n)) for n in X.shape)
+    _call(
+        "trsm", letter,  # side, uplo, transa, diag, m, n, alpha, A, lda, B, ldb
+        b"L", b"U", b"C", b"N", k, q, _ONE[letter].ctypes.data,
+        R.ctypes.data, _step(R), X.ctypes.data, _step(X),
+    )  # fmt: skip
+
+
+def _step(a: Array) -> Any:
+    """Return the distance between columns of an array, in entries, as Fortran wants it."""
+    return ctypes.byref(ctypes.c_int(max(a.strides[1] // a.itemsize, a.shape[0], 1)))

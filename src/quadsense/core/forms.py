@@ -49,31 +49,31 @@ class Rows(Protocol):
         """Whether ``K y`` costs less through inner products of rows than through an (n, n)."""
 
     def times(self, X: Array) -> Array:
-        """``conj(U) @ X``: (n, k) to (m, k), that is ``u_i* x``."""
+        """Return ``conj(U) @ X``: (n, k) to (m, k), that is ``u_i* x``."""
 
     def combine(self, Y: Array) -> Array:
-        """``U.T @ Y``: (m, k) to (n, k), that is ``sum_i u_i y_i``."""
+        """Return ``U.T @ Y``: (m, k) to (n, k), that is ``sum_i u_i y_i``."""
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``: (m,) to (n, n)."""
+        """Return ``sum_i y_i u_i u_i*``: (m,) to (n, n)."""
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_i|^2`` entry by entry: (m,) to (n,)."""
+        """Return ``sum_i y_i |u_i|^2`` entry by entry: (m,) to (n,)."""
 
     def gram_times(self, Y: Array) -> Array:
-        """``K @ Y``, K_ij = |<u_i, u_j>|^2: (m,) or (m, k) to the same."""
+        """Return ``K @ Y``, K_ij = |<u_i, u_j>|^2: (m,) or (m, k) to the same."""
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``: (n, n) to (m,)."""
+        """Return ``u_i* A u_i``: (n, n) to (m,)."""
 
     def quadratic(self, times: Callable[[Array], Array]) -> Array:
-        """``u_i* A u_i`` for an A known by its products ``times(X) = A @ X``: to (m,)."""
+        """Return ``u_i* A u_i`` for an A known by its products ``times(X) = A @ X``: to (m,)."""
 
     def factored(self, X: Array, signs: Array | None = None) -> Array:
-        """``u_i* X S X* u_i``, S the signs, all plus if None: (n, k) to (m,)."""
+        """Return ``u_i* X S X* u_i``, S the signs, all plus if None: (n, k) to (m,)."""
 
     def stretched(self, columns: npt.NDArray[np.int64]) -> Rows:
-        """The rows with their columns times ``2^columns``, of whatever norm."""
+        """Return the rows with their columns times ``2^columns``, of whatever norm."""
 
     @property
     def squares(self) -> Array:
@@ -92,13 +92,13 @@ class Form(Protocol):
         """Type of the entries."""
 
     def times(self, X: Array) -> Array:
-        """``A @ X`` for X of shape (n, k)."""
+        """Return ``A @ X`` for X of shape (n, k)."""
 
     def trace(self) -> float:
         """Sum of the eigenvalues."""
 
     def norm(self) -> float:
-        """Frobenius norm."""
+        """Return the Frobenius norm."""
 
     def diagonal(self) -> Array:
         """(n,) real diagonal."""
@@ -153,7 +153,7 @@ class MeasuredForm:
         return start - float(namespace(self.c).sum(self.c * self.rows.nonzero))
 
     def norm(self) -> float:
-        """Frobenius norm; with n > m no n-by-n matrix is formed."""
+        """Return the Frobenius norm; with n > m no n-by-n matrix is formed."""
         if self.n <= self.rows.m or self.base is not None:
             return DenseForm(self.dense()).norm()
         xp = namespace(self.c)
@@ -162,7 +162,7 @@ class MeasuredForm:
         return math.sqrt(max(0.0, self.tau**2 * self.n - 2.0 * self.tau * cross + square))
 
     def diagonal(self) -> Array:
-        """Real diagonal, in O(mn)."""
+        """Return the real diagonal, in O(mn)."""
         values = self.tau - self.rows.squared_columns(self.c)
         return values if self.base is None else values + DenseForm(self.base).diagonal()
 
@@ -191,7 +191,7 @@ class DenseForm:
         return self.values.dtype
 
     def times(self, X: Array) -> Array:
-        """``A @ X``."""
+        """Return ``A @ X``."""
         return self.values @ X
 
     def trace(self) -> float:
@@ -199,7 +199,7 @@ class DenseForm:
         return float(namespace(self.values).sum(self.diagonal()))
 
     def norm(self) -> float:
-        """Frobenius norm."""
+        """Return the Frobenius norm."""
         if isinstance(self.values, np.ndarray):
             x = self.values.ravel(order="K")
             square = float(np.vdot(x, x).real)
@@ -215,7 +215,7 @@ class DenseForm:
         return size
 
     def diagonal(self) -> Array:
-        """Real diagonal."""
+        """Return the real diagonal."""
         xp = namespace(self.values)
         values = xp.linalg.diagonal(self.values)
         return xp.real(values) if xp.isdtype(values.dtype, "complex floating") else values
@@ -266,6 +266,8 @@ class FactorForm:
         return float(xp.sum(xp.abs(self.factor) ** 2))
 
     def _conj(self) -> Array:
+        if isinstance(self.factor, np.ndarray):
+            return self.factor.conj()
         xp = namespace(self.factor)
         complex_ = xp.isdtype(self.factor.dtype, "complex floating")
         return xp.conj(self.factor) if complex_ else self.factor
@@ -288,7 +290,7 @@ class FactorForm:
         return self._right @ (self._conj().T @ X)
 
     def seen_by(self, rows: Rows) -> Array:
-        """``u_i* A u_i``: (m,)."""
+        """Return ``u_i* A u_i``: (m,)."""
         signs = None if self.signs is None else self._signed(rows.nonzero.dtype)
         return rows.factored(self.factor, signs)
 
@@ -304,7 +306,7 @@ class FactorForm:
         return DenseForm(self._conj().T @ self.factor).norm()
 
     def norm(self) -> float:
-        """Frobenius norm."""
+        """Return the Frobenius norm."""
         if self.signs is None:
             return self.unsigned_norm
         # ||X S X*||^2 = tr(S G S G), whose terms cancel; by a unitary basis they do not.
@@ -312,7 +314,7 @@ class FactorForm:
         return DenseForm((basis * self.signs) @ basis.conj().T).norm()
 
     def diagonal(self) -> Array:
-        """Real diagonal."""
+        """Return the real diagonal."""
         squares = namespace(self.factor).abs(self.factor) ** 2
         if self.signs is None:
             return namespace(squares).sum(squares, axis=1)
@@ -358,7 +360,7 @@ class FramedForm:
         return placed(np.ldexp(1.0, self.columns), self.inner.c)
 
     def times(self, X: Array) -> Array:
-        """``D A D @ X`` in O(mn) per column."""
+        """Return ``D A D @ X`` in O(mn) per column."""
         D = self._scales[:, None]
         return D * self.inner.times(D * X)
 
@@ -368,7 +370,7 @@ class FramedForm:
         return float(namespace(values).sum(values))
 
     def norm(self) -> float:
-        """Frobenius norm; with n > m no n-by-n matrix is formed."""
+        """Return the Frobenius norm; with n > m no n-by-n matrix is formed."""
         inner = self.inner
         if inner.n <= inner.rows.m or inner.base is not None:
             return DenseForm(self.dense()).norm()
@@ -380,7 +382,7 @@ class FramedForm:
         return math.sqrt(max(0.0, own - 2.0 * inner.tau * cross + square))
 
     def diagonal(self) -> Array:
-        """Real diagonal, in O(mn)."""
+        """Return the real diagonal, in O(mn)."""
         D = self._scales
         return D * D * self.inner.diagonal()
 
@@ -391,7 +393,7 @@ class FramedForm:
 
 
 def stretched(form: Form, columns: npt.NDArray[np.int64]) -> Form:
-    """``D A D`` for ``D = diag(2^columns)``, held as A is: no digit changes."""
+    """Return ``D A D`` for ``D = diag(2^columns)``, held as A is: no digit changes."""
     if not columns.any():
         return form
     if isinstance(form, FramedForm):

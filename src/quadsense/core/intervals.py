@@ -21,6 +21,9 @@ Array = npt.NDArray[Any]
 UNIT = 2.0**-53
 """Unit roundoff of float64."""
 
+TINY = float(np.finfo(np.float64).tiny)
+"""The smallest normal float64: stands for 0 where something is divided by."""
+
 EPS = 2.0 * UNIT
 """Distance of 1 from the next number: bounds with it are generous."""
 
@@ -172,6 +175,11 @@ class Intervals:
         return np.asarray(
             self.above == -self.below if self.allowance is None else self.allowance > 0.0
         )
+
+    @cached_property
+    def extremes(self) -> tuple[float, float]:
+        """The least unit, and the largest sum of the size of a reading and a unit."""
+        return float(self.unit.min()), float((np.abs(self.reading) + self.unit).max())
 
     @property
     def has_equalities(self) -> bool:

@@ -22,7 +22,8 @@ from quadsense.arrays import (
     to_numpy,
 )
 from quadsense.core.forms import DenseForm, FactorForm, Form, stretched
-from quadsense.core.intervals import UNIT
+from quadsense.core.intervals import EPS
+from quadsense.system.memory import BLOCK_ELEMENTS, GIB
 from quadsense.typing import is_whole
 
 
@@ -48,9 +49,9 @@ class SensedMatrix(LinearOperator):
 
     def __init__(self, form: Form) -> None:
         self.form = form
-        kind = np.complex128 if _is_complex(form.dtype) else np.float64
+        kind, n = np.complex128 if _is_complex(form.dtype) else np.float64, form.n
         # As LinearOperator's own does, which takes longer than all else here.
-        self.dtype, self.shape = np.dtype(kind), (form.n, form.n)
+        self.dtype, self.shape = np.dtype(kind), (n, n)
 
     @classmethod
     def from_dense(cls, A: Array) -> SensedMatrix:
@@ -185,8 +186,8 @@ class SensedMatrix(LinearOperator):
         free = available_memory()
         if need > free:
             raise MemoryError(
-                f"a dense matrix of order {self.shape[0]} takes {need / 2**30:.1f} GiB and "
-                f"{free / 2**30:.1f} GiB are free; use result.matrix (A @ x, quadratic, eigsh, "
+                f"a dense matrix of order {self.shape[0]} takes {need / GIB:.1f} GiB and "
+                f"{free / GIB:.1f} GiB are free; use result.matrix (A @ x, quadratic, eigsh, "
                 "diagonal, trace, norm), which never forms it"
             )
         with np.errstate(under="ignore"):
@@ -231,6 +232,10 @@ class SensedMatrix(LinearOperator):
         return values[order], vectors[:, order]
 
 
+EIGENVALUE_ERROR = 8.0 * EPS
+"""Bound on the error of an eigenvalue, over their number and the largest."""
+
+
 def _is_complex(dtype: Any) -> bool:
     """Whether a type of any namespace is complex; spelling NumPy's takes the longest."""
     if isinstance(dtype, np.dtype):
@@ -239,8 +244,8 @@ def _is_complex(dtype: Any) -> bool:
 
 
 def _blocks(count: int, width: int) -> Iterator[slice]:
-    """Slices of `count` rows of that width, some 16 MiB each."""
-    size = max(1, 2**21 // max(width, 1))
+    """Slices of `count` rows of that width, no more than a block each."""
+    size = max(1, BLOCK_ELEMENTS // max(width, 1))
     for begin in range(0, max(count, 1), size):
         yield slice(begin, min(begin + size, count))
 
@@ -250,7 +255,7 @@ def rank_of(matrix: SensedMatrix) -> int:
     if matrix.factor is not None:
         return int(matrix.factor.shape[1])
     values = np.abs(np.linalg.eigvalsh(np.asarray(matrix)))
-    return int(np.count_nonzero(values > 16.0 * UNIT * values.size * values.max()))
+    return int(np.count_nonzero(values > EIGENVALUE_ERROR * values.size * values.max()))
 
 
 def inertia_of(matrix: SensedMatrix) -> tuple[int, int]:
@@ -258,7 +263,7 @@ def inertia_of(matrix: SensedMatrix) -> tuple[int, int]:
     if isinstance(matrix.form, FactorForm):
         return matrix.form.inertia
     values = np.linalg.eigvalsh(np.asarray(matrix))
-    slip = 16.0 * UNIT * values.size * float(np.max(np.abs(values)))
+    slip = EIGENVALUE_ERROR * values.size * float(np.max(np.abs(values)))
     return int(np.count_nonzero(values > slip)), int(np.count_nonzero(values < -slip))
 
 
@@ -267,4 +272,4 @@ def is_positive(matrix: SensedMatrix) -> bool:
     if isinstance(matrix.form, FactorForm) and matrix.signs is None:
         return True
     values = np.linalg.eigvalsh(np.asarray(matrix))
-    return bool(values[0] >= -16.0 * UNIT * values.size * max(abs(values[0]), abs(values[-1])))
+    return bool(values[0] >= -EIGENVALUE_ERROR * values.size * max(abs(values[0]), abs(values[-1])))

@@ -21,6 +21,9 @@ from quadsense.typing import Real, RealOrVector, Whole, is_number, is_whole
 CountMethod: TypeAlias = Literal["clopper-pearson", "wilson"]
 """The intervals of `bounds_from_counts`."""
 
+CONFIDENCE = 0.95
+"""That intervals from noise hold at once, unless another confidence is given."""
+
 HALVINGS = 60
 """Of an interval no longer than itself: the last bit but some."""
 
@@ -29,9 +32,9 @@ VANISHING = 1e-300
 
 
 def delta_from_sigma(
-    sigma: Real, m: Whole, confidence: Real = 0.95, *, dof: Real | None = None
+    sigma: Real, m: Whole, confidence: Real = CONFIDENCE, *, dof: Real | None = None
 ) -> float:
-    """Tolerance that covers all m Gaussian errors at once.
+    """Return the tolerance that covers all m Gaussian errors at once.
 
     Parameters
     ----------
@@ -90,7 +93,7 @@ def delta_from_sigma(
 def bounds_from_counts(
     k: RealOrVector,
     shots: RealOrVector,
-    confidence: Real = 0.95,
+    confidence: Real = CONFIDENCE,
     method: CountMethod = "clopper-pearson",
 ) -> tuple[Vector, Vector]:
     """Intervals that hold all probabilities at once, from how often each outcome was counted.
@@ -171,7 +174,7 @@ def _wilson(k: Vector, shots: Vector, tail: float) -> tuple[Vector, Vector]:
 
 
 def bounds_from_averages(
-    b: RealOrVector, dof: RealOrVector, confidence: Real = 0.95
+    b: RealOrVector, dof: RealOrVector, confidence: Real = CONFIDENCE
 ) -> tuple[Vector, Vector]:
     """Intervals that hold all truths at once, from averages of squares of Gaussian amplitudes.
 
@@ -270,7 +273,7 @@ def bounds_from_ranges(r: RealOrVector, error: RealOrVector) -> tuple[Vector, Ve
     return lo[()], hi[()]
 
 
-def rtol_from_dof(dof: Real, m: Whole, confidence: Real = 0.95) -> float:
+def rtol_from_dof(dof: Real, m: Whole, confidence: Real = CONFIDENCE) -> float:
     """Relative tolerance that covers m averages of squares of Gaussian amplitudes at once.
 
     The errors of `bounds_from_averages` in one number, for ``rtol=``; its intervals, which reach
@@ -307,7 +310,7 @@ def rtol_from_dof(dof: Real, m: Whole, confidence: Real = 0.95) -> float:
     half, doubt = freedom / 2.0, (1.0 - float(confidence)) / int(m)
 
     def missed(rtol: float) -> float:
-        """The probability that one truth is further than that from its reading."""
+        """Return the probability that one truth is further than that from its reading."""
         above = gammaincc(half, half / (1.0 - rtol)) if rtol < 1.0 else 0.0
         return float(gammainc(half, half / (1.0 + rtol)) + above)
 
@@ -339,7 +342,7 @@ def _check_count(name: str, value: Any) -> None:
 
 
 def _entry(name: str, at: tuple[Any, ...]) -> str:
-    """``name[3]``, or the name alone of a single number."""
+    """Return ``name[3]``, or the name alone of a single number."""
     return f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
 
 
@@ -350,7 +353,7 @@ def _positive(name: str, values: Any) -> Vector:
 def _numbers(
     name: str, values: Any, *, least: int, whole: bool = False, strictly: bool = False
 ) -> Vector:
-    """`values` as a float64 array of finite real numbers from `least`, or a ValueError."""
+    """Return `values` as a float64 array of finite real numbers from `least`, or a ValueError."""
     array = as_numbers(name, values, kind="real numbers")
     if array.dtype.kind not in "uif":
         raise ValueError(f"{name} must hold real numbers, got {array.dtype.name}")

@@ -15,19 +15,22 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
+from quadsense.arrays import complex_of
 from quadsense.core.cholesky import divided, inner_upper
 from quadsense.device import algebra
 from quadsense.device.algebra import or_there
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
 
-BLOCK_ENTRIES = 2**22
-"""Features that are written without a look at the limits."""
+KEPT_ORDERS = 16
+"""Orders of matrices of which indices are kept."""
 
 FEW_ENTRIES = 2**14
-"""Features that are written by one product, and not by one for each column."""
+"""Features that are written by one product, and not by one for each column; entries of a matrix
+that is packed and unpacked by one look-up."""
 
 SQRT2 = float(np.sqrt(2.0))  # off the diagonal, so that the norms agree
 
@@ -37,21 +40,35 @@ def size_of(n: int, is_complex: bool) -> int:
     return n * n if is_complex else n * (n + 1) // 2
 
 
-@lru_cache(maxsize=64)
+@lru_cache(KEPT_ORDERS)
 def upper(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Indices above the diagonal, by rows; kept, for small matrices are packed often."""
     return np.triu_indices(n, 1)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(KEPT_ORDERS)
 def strictly_below(n: int) -> npt.NDArray[np.bool_]:
     """Which entries are below the diagonal."""
     return np.tri(n, k=-1, dtype=bool)
 
 
+@lru_cache(maxsize=16)
+def _places(n: int) -> tuple[npt.NDArray[np.intp], Vector, npt.NDArray[np.intp]]:
+    """Of small real matrices: where each packed entry is, its scale, and where each entry goes."""
+    across, down = upper(n)
+    diagonal = np.arange(n)
+    rows, columns = np.append(diagonal, across), np.append(diagonal, down)
+    places = np.empty((n, n), np.intp)
+    places[rows, columns] = places[columns, rows] = np.arange(rows.size)
+    return n * rows + columns, np.where(rows == columns, 1.0, SQRT2), places
+
+
 @or_there(algebra.pack)
 def pack(A: Array) -> Vector:
     """Stack a symmetric or Hermitian matrix into a real vector."""
+    if A.size <= FEW_ENTRIES and A.dtype.char == "d":
+        where, scales, _ = _places(len(A))
+        return np.asarray(A.ravel()[where] * scales)
     above = A[upper(len(A))]
     parts = [A.diagonal().real, SQRT2 * above.real]
     if A.dtype.kind == "c":
@@ -62,12 +79,16 @@ def pack(A: Array) -> Vector:
 @or_there(algebra.unpack)
 def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     """The matrix whose `pack` is x, in the given dtype."""
+    if n * n <= FEW_ENTRIES and x.size < n * n:
+        _, scales, places = _places(n)
+        found: Array = (x / scales)[places].astype(dtype, copy=False)
+        return found
     A = np.zeros((n, n), dtype=dtype)
     above = upper(n)
     count = above[0].size
     values: Array = x[n : n + count] / SQRT2
     if A.dtype.kind == "c":
-        values = values + 1j * (x[n + count :] / SQRT2)
+        values = complex_of(values, x[n + count :] / SQRT2)
     A[above] = values
     A += A.conj().T
     A.reshape(-1)[:: n + 1] = x[:n]
@@ -100,12 +121,12 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None
     pairs = n * (n - 1) // 2
     root = re * np.asarray(SQRT2, dtype=dtype)
     offset = n
-    large = out.size > BLOCK_ENTRIES
+    large = out.size > BLOCK_ELEMENTS
     if not np.iscomplexobj(V):
         np.multiply(re, re, out=out[:n])
         if out.size <= FEW_ENTRIES:
             across, down = upper(n)
-            np.multiply(re[down], root[across], out=out[n:])
+            np.multiply(re.take(down, 0), root.take(across, 0), out=out[n:])
             return out.T
         for j in range(n - 1):
             if large:
@@ -180,14 +201,15 @@ def _summed_products(first: Array, rest: Iterator[Array], size: int, dtype: npt.
     return M
 
 
-ROWS = 1024  # rows handled together: the block and its products stay in cache
+FEATURE_ROWS = 1024
+"""Rows whose features are formed together: they and their products stay in cache."""
 
 
 def adjoint(U: Array, y: Vector) -> Vector:
     """The `pack` of ``F*(y)`` for y of shape (m,), or of each column of (m, k)."""
     total = np.zeros((size_of(U.shape[1], np.iscomplexobj(U)), *y.shape[1:]))
-    for first in range(0, len(U), ROWS):
-        part = slice(first, first + ROWS)
+    for first in range(0, len(U), FEATURE_ROWS):
+        part = slice(first, first + FEATURE_ROWS)
         total += features(U[part]).T @ y[part]
     return total
 

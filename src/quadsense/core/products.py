@@ -19,20 +19,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, get_blas_funcs
 
-from quadsense.core.blas import multiply_triangle
-from quadsense.core.cholesky import divided
+from quadsense.core.cholesky import PANEL, divided, multiply_triangle
+from quadsense.core.intervals import EPS
 from quadsense.device import algebra
 from quadsense.device.algebra import or_there
+from quadsense.system.memory import MIB
 from quadsense.system.threads import by_rows
-from quadsense.system.watch import BLOCK_FLOPS, look
+from quadsense.system.watch import BLOCK_FLOPS, eigen_flops, look, real_flops
 
 Float = npt.NDArray[Any]  # real, single or double precision
 Inexact = npt.NDArray[Any]  # real or complex, single or double precision
 DType = np.dtype[Any]
-
-# A block of rows and its product stay in the cache of a core.
-_BLOCK_BYTES = 1 << 20
-
 
 _RANK_UPDATE = {"f": blas.ssyrk, "d": blas.dsyrk, "F": blas.cherk, "D": blas.zherk}
 
@@ -40,24 +37,19 @@ _RANK_UPDATE = {"f": blas.ssyrk, "d": blas.dsyrk, "F": blas.cherk, "D": blas.zhe
 _PLAIN_FLOPS = {"f": 2_000_000, "c": 300_000}
 
 
-def unknowns(U: Inexact) -> int:
-    """Number of real unknowns of A: n(n+1)/2 for real rows, n^2 for complex ones."""
-    n = int(U.shape[1])
-    return n * n if np.iscomplexobj(U) else n * (n + 1) // 2
-
-
 def _block_rows(n: int, dtype: DType) -> int:
-    return int(_BLOCK_BYTES // max(n * dtype.itemsize, 1))
+    """Return rows of a block that stays, with its product, in the cache of a core."""
+    return MIB // max(n * dtype.itemsize, 1)
 
 
 def _real(dtype: DType) -> DType:
-    """Type of the real part."""
+    """Return the type of the real part."""
     return np.empty(0, dtype).real.dtype if dtype.kind == "c" else dtype
 
 
 @or_there(algebra.adjoint)
 def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
-    """``F*(y) = sum_i y_i u_i u_i*``.
+    """Return ``F*(y) = sum_i y_i u_i u_i*``.
 
     Parameters
     ----------
@@ -130,7 +122,7 @@ def _from_real(M: Float) -> Inexact:
 
 @or_there(algebra.forward)
 def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
-    """``u_i* S u_i`` for every row.
+    """Return ``u_i* S u_i`` for every row.
 
     Parameters
     ----------
@@ -159,7 +151,7 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
     T += S.conj() if np.iscomplexobj(S) else S
     T = T.T
     np.fill_diagonal(T, S.diagonal().real)
-    size = max(256, _block_rows(n, dtype))
+    size = max(PANEL, _block_rows(n, dtype))
     values = np.empty(m, dtype=real)
 
     def evaluate(first: int, last: int) -> None:
@@ -174,19 +166,19 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
             # Re(conj(u) . w) is the dot product of the two as real vectors of twice the length.
             np.vecdot(rows.view(real), image.view(real), out=values[begin:end])
 
-    by_rows(evaluate, m, (4.0 if dtype.kind == "c" else 1.0) * m * n * n)
+    by_rows(evaluate, m, real_flops(dtype.kind == "c") * m * n * n)
     return values
 
 
 def times(U: Inexact, X: Inexact, dtype: DType | None = None) -> Inexact:
-    """``U X``, ranges of rows at once."""
+    """Return ``U X``, ranges of rows at once."""
     m, n = U.shape
     dtype = U.dtype if dtype is None else dtype
     product = np.empty((m, *X.shape[1:]), dtype=np.result_type(dtype, X))
-    cost = (8.0 if np.iscomplexobj(product) else 2.0) * n * product.size
-    size = max(256, int(BLOCK_FLOPS * m / max(cost, 1.0)))
+    cost = 2.0 * real_flops(np.iscomplexobj(product)) * n * product.size
+    size = max(PANEL, int(BLOCK_FLOPS * m / max(cost, 1.0)))
     if U.dtype != dtype:
-        size = min(size, max(16, _block_rows(n, dtype)))
+        size = min(size, max(MIN_ROWS, _block_rows(n, dtype)))
 
     def multiply(first: int, last: int) -> None:
         for begin in range(first, last, size):
@@ -199,20 +191,20 @@ def times(U: Inexact, X: Inexact, dtype: DType | None = None) -> Inexact:
 
 
 def combine(U: Inexact, Y: Inexact, dtype: DType | None = None) -> Inexact:
-    """``U^T Y``: sums of rows, (m, k) to (n, k)."""
+    """Return ``U^T Y``: sums of rows, (m, k) to (n, k)."""
     dtype = U.dtype if dtype is None else dtype
     if U.dtype == dtype:
         return np.asarray(U.T @ Y)
     n = U.shape[1]
     total = np.zeros((n, Y.shape[1]), dtype=np.result_type(dtype, Y))
-    size = max(16, _block_rows(n, dtype))
+    size = max(MIN_ROWS, _block_rows(n, dtype))
     for begin in range(0, len(U), size):
         total += U[begin : begin + size].astype(dtype).T @ Y[begin : begin + size]
     return total
 
 
 def gram(U: Inexact, lower: bool = False) -> Float:
-    """A triangle of ``K = |U U*|^2``, m by m, in Fortran order; the other one is zero.
+    """Return a triangle of ``K = |U U*|^2``, m by m, in Fortran order; the other one is zero.
 
     The upper one, unless `lower`, which LAPACK factors the quicker.
     """
@@ -230,14 +222,14 @@ def gram(U: Inexact, lower: bool = False) -> Float:
 
 def _gram_flops(U: Inexact) -> float:
     m, n = map(float, U.shape)
-    return (4.0 if np.iscomplexobj(U) else 1.0) * m * m * n
+    return real_flops(np.iscomplexobj(U)) * m * m * n
 
 
 def _gram_by_blocks(U: Inexact) -> Float:
-    """`gram`, some columns at a time; below the diagonal it holds whatever came of it."""
+    """Return `gram`, some columns at a time; below the diagonal it holds whatever came of it."""
     m = len(U)
     K = np.zeros((m, m), dtype=U.real.dtype, order="F")
-    size = max(256, int(BLOCK_FLOPS * m / (2.0 * _gram_flops(U))))
+    size = max(PANEL, int(BLOCK_FLOPS * m / (2.0 * _gram_flops(U))))
 
     def fill(first: int, last: int) -> None:
         for begin in range(first, last, size):
@@ -254,6 +246,94 @@ def _gram_by_blocks(U: Inexact) -> Float:
 
 @or_there(algebra.product)
 def gram_product(K: Float, y: Float) -> Float:
-    """``K y`` from the upper triangle of K: half of K is read, or all of it on a device."""
+    """Return ``K y`` from the upper triangle of K: half of K is read, or all of it on a device."""
     product: Float = get_blas_funcs(("symv",), (K,))[0](1.0, K, y)
     return product
+
+
+# --- an orthonormal basis of the span of rows that are longer than they are many -----------------
+
+# Small problems are left to a singular value decomposition. That of a large one would take a third
+# to twice as long again and cannot be interrupted: there block after block of rows is made
+# orthogonal to the basis so far, what is left over extends it, and `look` is called between blocks.
+
+MIN_ROWS = 16
+"""Rows that a block has at least, for products that run at full speed."""
+
+MAX_ROWS = 8 * MIN_ROWS
+"""Rows of a block at most, when the basis is made: it is done soon."""
+
+INDEPENDENT_ROWS = 1e-6
+"""Ratio of the eigenvalues of a block's inner products down to which they serve for a basis, at a
+tenth of the time of Householder's QR: its errors are then some 1e-10, and taken away."""
+
+
+def basis_of_span(rows: Inexact) -> Inexact:
+    """Return an orthonormal basis of the span of the rows, (n, rank).
+
+    Parameters
+    ----------
+    rows : ndarray, shape (m, n)
+        Of norms not far from each other, or 0; m <= n.
+    """
+    m, n = rows.shape
+    if real_flops(np.iscomplexobj(rows)) * (6.0 * m * m * n + 2.0 * eigen_flops(m)) > BLOCK_FLOPS:
+        return basis_in_blocks(rows)
+    left, values, _ = np.linalg.svd(rows.T, full_matrices=False)
+    return np.asarray(left[:, values > m * EPS * values[0]])
+
+
+def basis_in_blocks(rows: Inexact) -> Inexact:
+    """Return the same, looked at between blocks; Fortran order.
+
+    Notes
+    -----
+    What a block has beyond the basis is orthonormalised: by its inner products where these are well
+    conditioned, else by Householder's QR and the singular values of its small factor, of which
+    those that rounding may have made are dropped. A direction of a small singular value s then
+    carries an error of eps/s within the basis so far: taken away once more, from vectors of norm 1,
+    that is gone ("twice is enough"), and so are the errors of the inner products.
+    """
+    m, n = rows.shape
+    cost = 8.0 * real_flops(np.iscomplexobj(rows)) * n
+    size = int(np.clip(np.sqrt(BLOCK_FLOPS / cost), MIN_ROWS, MAX_ROWS))
+    largest = float(np.sqrt(np.max(np.vecdot(rows, rows).real, initial=0.0)))
+    tolerance = 4.0 * (m + np.sqrt(n)) * EPS * largest
+    basis = np.empty((n, m), dtype=rows.dtype, order="F")
+    rank = 0
+    for first in range(0, m, size):
+        block = np.array(rows[first : first + size].T)
+        known = [slice(begin, min(begin + size, rank)) for begin in range(0, rank, size)]
+        _take_away(basis, known, block)
+        found = _beyond(block, tolerance)
+        _take_away(basis, known, found)
+        basis[:, rank : rank + found.shape[1]] = _cleaned(found)
+        rank += found.shape[1]
+    return basis[:, :rank]
+
+
+def _take_away(basis: Inexact, parts: list[slice], block: Inexact) -> None:
+    """Make the columns of `block` orthogonal to those parts of the basis, in its place."""
+    for part in parts:
+        look()
+        known = basis[:, part]
+        block -= known @ (known.conj().T @ block)
+
+
+def _beyond(block: Inexact, tolerance: float) -> Inexact:
+    """Basis of the columns, orthonormal to 1e-9, without directions that rounding may have made."""
+    look()
+    block = block[:, np.linalg.norm(block, axis=0) > tolerance]
+    squares, vectors = np.linalg.eigh(block.conj().T @ block)
+    if squares.size and squares[0] > max(INDEPENDENT_ROWS * squares[-1], tolerance * tolerance):
+        return np.asarray(block @ (vectors / np.sqrt(squares)))
+    look()
+    Q, R = np.linalg.qr(block)
+    left, values, _ = np.linalg.svd(R)
+    return np.asarray(Q @ left[:, values > tolerance])
+
+
+def _cleaned(block: Inexact) -> Inexact:
+    """Return nearly orthonormal columns made orthonormal to rounding."""
+    factor = np.linalg.cholesky(block.conj().T @ block)
+    return np.asarray(block @ np.linalg.inv(factor).conj().T)

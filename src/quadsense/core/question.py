@@ -26,12 +26,14 @@ from quadsense.core.intervals import Array
 from quadsense.core.records import record
 
 RowTerm: TypeAlias = Literal[
-    "within", "squares", "center", "slack_max", "slack_sum", "slack_squares"
+    "within", "squares", "likelihood", "center", "slack_max", "slack_sum", "slack_squares"
 ]
 """What a reading v costs, with its distance d from ``[lo, hi]`` and its weight w:
 
 - "within": nothing inside the interval, infinite outside (as for all the others but slack);
 - "squares": ``w (v - reading)^2``;
+- "likelihood": ``slope (v - reading) - w log((v - lo)/(reading - lo))``, without an upper end: what
+  the deviance of w/2 counts has in it, where ``slope/2`` is the exposure, or 0 for shares of shots;
 - "center": ``-log(v - lo) - log(hi - v)``, an infinite end adding nothing;
 - "slack_max": all rows together ``max_i w_i d_i``;
 - "slack_sum": ``w d``;
@@ -52,7 +54,7 @@ class Question:
         Not negative; not used by "within" and "center". In "squares" a row of weight 0 has its
         interval only; under slack one of weight 0 asks for nothing.
     reading : ndarray of shape (m,)
-        Of "squares"; 0 where the weight is 0.
+        Of "squares", 0 where the weight is 0; of "likelihood", lo where the weight is 0.
     hard : ndarray of bool, shape (m,)
         Rows that must lie within their intervals whatever `rows` says, and cost nothing there:
         constraints, and equalities. (In "center" a hard row that is no equality counts as the
@@ -66,6 +68,8 @@ class Question:
         Whether A is sought among the positive semidefinite matrices.
     log_det : bool
         Whether ``-log det A`` is added; then psd.
+    slope : ndarray of shape (m,), or 0.0
+        Of "likelihood", not negative; 0 for hard rows.
     """
 
     rows: RowTerm
@@ -79,6 +83,7 @@ class Question:
     prior: Array | float = 0.0
     psd: bool = False
     log_det: bool = False
+    slope: Vector | float = 0.0
 
     @property
     def m(self) -> int:
@@ -108,12 +113,14 @@ class Question:
         """
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             per = factors if self.rows in ("slack_max", "slack_sum") else factors * factors
+            per = np.ones_like(factors) if self.rows == "likelihood" else per
             return replace(
                 self,
                 lo=self.lo * factors,
                 hi=self.hi * factors,
                 reading=self.reading * factors,
                 weights=self.weights / per,
+                slope=self.slope / factors,
             )
 
     def misses(self, v: Vector) -> Vector:
@@ -125,6 +132,14 @@ class Question:
         if self.rows == "squares":
             free = ~self.hard
             return float((self.weights[free] * (v - self.reading)[free] ** 2).sum())
+        if self.rows == "likelihood":
+            free = ~self.hard
+            lo, reading, w = self.lo[free], self.reading[free], self.weights[free]
+            linear = np.sum((self.slope * (v - self.reading))[~self.hard])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                logs = w * np.log((v[free] - lo) / (reading - lo))
+            logs = np.where(np.isnan(logs), -np.inf, logs)
+            return float(linear - logs.sum(where=w > 0.0))
         if self.rows == "center":
             free = ~self.equal
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -33,7 +33,7 @@ else:
             return value
 
 
-__all__ = ["LATER", "Lazy", "cached_property", "changed", "record"]
+__all__ = ["LATER", "Lazy", "cached_property", "changed", "made", "record"]
 
 T = TypeVar("T")
 
@@ -71,14 +71,21 @@ class Lazy:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
 
+def made(kind: type[T], fields: dict[str, Any]) -> T:
+    """Return the record of these fields, all of them, which it keeps as they are."""
+    record = object.__new__(kind)
+    record.__dict__.update(fields)
+    assert len(fields) == len(record.__dataclass_fields__)  # type: ignore[attr-defined]
+    return record
+
+
 def changed(record: T, **changes: Any) -> T:
     """`dataclasses.replace`, which for many fields takes as long as a step on a small problem.
 
     For records that keep nothing but their fields: nothing is derived anew.
     """
-    assert changes.keys() <= record.__dict__.keys()
     other = object.__new__(type(record))
     values = other.__dict__
-    values.update(record.__dict__)
-    values.update(changes)
+    values.update(record.__dict__, **changes)
+    assert len(values) == len(record.__dict__)  # only fields that there are
     return other

@@ -42,8 +42,20 @@ def __dir__() -> list[str]:
 PAPER_C = 0.01
 """The lemmas' step constant, ``step * lam <= c`` [QSZ24, Lemma 5.3]."""
 
+FALL = 0.9
+"""Share of the printed rate at which the lemmas let the potential fall [QSZ24, Lemma 5.3]."""
+
 LARGEST_PROVEN_C = 0.169
 """Largest c that a proof of the lemma covers, nearly orthogonal rows too (docs/theory.md, 3)."""
+
+
+PAPER_COHERENCE = 10.0
+"""One over this and m is the largest coherence that the lemmas allow [QSZ24, Lemma D.1]."""
+
+
+def coherence_limit(m: int) -> float:
+    """Return the largest coherence of m rows that the lemmas allow."""
+    return 1.0 / (PAPER_COHERENCE * m)
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ def _check_positive(**numbers: Any) -> None:
 def _rate(m: Any, lam: Any, step: Any) -> float:
     """Return the rate at which the lemmas let the potential fall, below 1."""
     _check_positive(m=m, lam=lam, step=step)
-    rate = 0.9 * float(lam) * float(step) / math.sqrt(m)
+    rate = FALL * float(lam) * float(step) / math.sqrt(m)
     if not rate < 1.0:
         raise ValueError(f"lam * step must be below sqrt(m)/0.9, got {lam!r} * {step!r}")
     return rate
@@ -164,7 +176,7 @@ def schedule(
         lam = sharpness(m, failure) / delta
         share = batch_size / m
         lemma = "Lemma 6.3 and 6.4" if orthonormal else "Lemma E.2"
-    rate = 0.9 * c * share / (math.sqrt(m) * spread)
+    rate = FALL * c * share / (math.sqrt(m) * spread)
     steps = lam * radius / rate
     if not math.isfinite(steps):
         raise ValueError(f"radius = {radius!r} over delta = {delta!r} asks for too many steps")
@@ -230,7 +242,7 @@ def potential_bound(
     steps, rate = _real("iterations", iterations), _rate(m, lam, step)
     if not (is_number(log_potential) and not math.isnan(log_potential)):
         raise ValueError(f"log_potential must be a number, got {log_potential!r}")
-    return np.logaddexp(steps * math.log1p(-rate) + log_potential, math.log(m / 0.9))
+    return np.logaddexp(steps * math.log1p(-rate) + log_potential, math.log(m / FALL))
 
 
 # --- the logarithm of the potential, without overflow --------------------------------------------

@@ -42,7 +42,7 @@ def or_there(own: Callable[..., Any]) -> Callable[[Function], Function]:
 
 @lru_cache(maxsize=16)
 def _upper(n: int, device: Any) -> tuple[Tensor, Tensor]:
-    """Indices above the diagonal, by rows; kept, for they are as large as what is packed."""
+    """Return indices above the diagonal, by rows; kept, for they are as large as what is packed."""
     import torch
 
     index = torch.triu_indices(n, n, offset=1, device=device)
@@ -134,7 +134,7 @@ def forward(U: DeviceArray, S: DeviceArray, dtype: Any = None) -> DeviceArray:
 
 
 def product(M: DeviceArray, x: DeviceArray) -> DeviceArray:
-    """``M x`` for a symmetric M that is whole."""
+    """Return ``M x`` for a symmetric M that is whole."""
     return M @ x
 
 
@@ -234,7 +234,7 @@ def solve_lower_transposed(L: DeviceArray, right: DeviceArray) -> DeviceArray:
 
 
 def _solved(T: Tensor, right: DeviceArray, upper: bool) -> DeviceArray:
-    """``T^-1 right`` for a triangular T."""
+    """Return ``T^-1 right`` for a triangular T."""
     import torch
 
     columns = right.tensor[:, None] if right.ndim == 1 else right.tensor
@@ -255,14 +255,16 @@ NARROWEST = 128
 
 
 def column_blocks(n: int, blocks: int = BLOCKS) -> list[tuple[int, int]]:
-    """First and last column of every block."""
+    """Return the first and last column of every block."""
     width = max(NARROWEST, -(-n // blocks))
     return [(first, min(first + width, n)) for first in range(0, n, width)]
 
 
 def _blocks_of(rows: Tensor) -> list[tuple[int, int]]:
-    """Those of rows, or of an (n, n), in the precision that they are of."""
-    single = rows.element_size() == (8 if rows.is_complex() else 4)
+    """Return those of rows, or of an (n, n), in the precision that they are of."""
+    import torch
+
+    single = rows.real.dtype == torch.float32
     return column_blocks(rows.shape[1], SINGLE_BLOCKS if single else BLOCKS)
 
 
@@ -283,14 +285,14 @@ def adjoint_upper(total: Tensor, rows: Tensor, weights: Tensor) -> None:
 
 
 def sum_of_rows(rows: Tensor, weights: Tensor) -> Tensor:
-    """``sum_i y_i u_i u_i*``."""
+    """Return ``sum_i y_i u_i u_i*``."""
     total = rows.new_zeros((rows.shape[1], rows.shape[1]))
     adjoint_upper(total, rows, weights)
     return mirrored(total)
 
 
 def mirrored(total: Tensor) -> Tensor:
-    """The Hermitian matrix of which only the upper blocks are right; `total` is changed."""
+    """Return the Hermitian matrix of which only the upper blocks are right; `total` is changed."""
     for first, last in _blocks_of(total):
         total[last:, first:last] = total[first:last, last:].mH
         corner = total[first:last, first:last]
@@ -299,7 +301,7 @@ def mirrored(total: Tensor) -> Tensor:
 
 
 def upper_columns(S: Tensor) -> Iterator[tuple[int, int, Tensor]]:
-    """Blocks of columns whose products with rows, summed, are ``u* S u`` (its real part).
+    """Yield blocks of columns whose products with rows, summed, are ``u* S u`` (its real part).
 
     What is above a block on the diagonal counts twice, what is below not at all.
     """
@@ -311,7 +313,7 @@ def upper_columns(S: Tensor) -> Iterator[tuple[int, int, Tensor]]:
 
 
 def forward_upper(rows: Tensor, columns: list[tuple[int, int, Tensor]]) -> Tensor:
-    """``u_i* S u_i`` for some rows, from the blocks of `upper_columns`: (k, n) to (k,)."""
+    """Return ``u_i* S u_i`` for some rows, from the blocks of `upper_columns`: (k, n) to (k,)."""
     left = rows.conj() if rows.is_complex() else rows
     total = rows.new_zeros(rows.shape[0])
     for first, last, block in columns:

@@ -140,7 +140,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         return int(self.tensor.item())
 
     def item(self) -> Any:
-        """The only entry."""
+        """Return the only entry."""
         return self.tensor.item()
 
     def tolist(self) -> Any:
@@ -173,7 +173,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         return DeviceArray(own.to(type_of(dtype), copy=copy))
 
     def copy(self, order: str = "C") -> DeviceArray:
-        """A copy."""
+        """Return a copy."""
         return DeviceArray(self.tensor.clone())
 
     def conj(self) -> DeviceArray:
@@ -191,7 +191,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         return DeviceArray(self.tensor.reshape(-1))
 
     def view(self, dtype: npt.DTypeLike) -> DeviceArray:
-        """Complex numbers as pairs of real ones."""
+        """Return complex numbers as pairs of real ones."""
         wanted = np.dtype(dtype)
         if wanted == self.dtype:
             return self
@@ -215,30 +215,30 @@ class DeviceArray(NDArrayOperatorsMixin):
         return FUNCTIONS[np.sum](self, axis)
 
     def mean(self, axis: Any = None) -> DeviceArray:
-        """Mean."""
+        """Return the mean."""
         own = self.tensor
         return DeviceArray(own.mean() if axis is None else own.mean(dim=axis))
 
     def max(self, axis: Any = None, initial: Any = None) -> Any:
-        """Largest entry."""
+        """Return the largest entry."""
         return FUNCTIONS[np.max](self, axis, initial)
 
     def min(self, axis: Any = None, initial: Any = None) -> Any:
-        """Smallest entry."""
+        """Return the smallest entry."""
         return FUNCTIONS[np.min](self, axis, initial)
 
     def any(self, axis: Any = None) -> DeviceArray:
-        """Whether some entry is not zero."""
+        """Return whether some entry is not zero."""
         own = self.tensor
         return DeviceArray(own.any() if axis is None else own.any(dim=axis))
 
     def all(self, axis: Any = None) -> DeviceArray:
-        """Whether no entry is zero."""
+        """Return whether no entry is zero."""
         own = self.tensor
         return DeviceArray(own.all() if axis is None else own.all(dim=axis))
 
     def dot(self, other: Any) -> DeviceArray:
-        """Product."""
+        """Return the product."""
         return UFUNCS["matmul"](self, other)
 
     # --- NumPy's protocols -------------------------------------------------------------------
@@ -291,25 +291,25 @@ def torch_module() -> Any:
 
 
 def type_of(dtype: Any) -> Any:
-    """Torch's name of a type of NumPy's."""
+    """Return torch's name of a type of NumPy's."""
     return getattr(torch_module(), np.dtype(dtype).name)
 
 
 def on_device(values: Any, other: DeviceArray) -> DeviceArray:
-    """An array of the host on the device of another."""
+    """Return an array of the host on the device of another."""
     if isinstance(values, DeviceArray):
         return values
     return DeviceArray(sent(values, other.tensor.device))
 
 
 def sent(values: Any, device: Any) -> Tensor:
-    """An array of the host on a device."""
+    """Return an array of the host on a device."""
     # Memory that is not pinned is read before this returns, without a synchronization.
     return torch_module().from_numpy(np.array(values, order="C")).to(device, non_blocking=True)
 
 
 def on_host(value: Any) -> Any:
-    """The same with all arrays in the memory of the host."""
+    """Return the same with all arrays in the memory of the host."""
     if isinstance(value, DeviceArray):
         found = np.asarray(value)
         return found if found.ndim else found[()]
@@ -323,7 +323,7 @@ def _each_on_host(named: dict[str, Any]) -> dict[str, Any]:
 
 
 def beside(value: Any, tensor: Tensor) -> Any:
-    """What an operation with a tensor takes: a tensor on its device, or a plain number."""
+    """Return what an operation with a tensor takes: a tensor on its device, or a plain number."""
     if isinstance(value, DeviceArray):
         return value.tensor
     if isinstance(value, np.generic):
@@ -336,7 +336,7 @@ def beside(value: Any, tensor: Tensor) -> Any:
 
 
 def _key(key: Any, tensor: Tensor) -> Any:
-    """An index as torch wants it."""
+    """Return an index as torch wants it."""
     if isinstance(key, int | slice):  # nearly always
         return key
     if isinstance(key, tuple):
@@ -369,12 +369,12 @@ def _device(*values: Any) -> Any:
 
 
 def first(*values: Any) -> Tensor:
-    """The first of them that is on a device."""
+    """Return the first of them that is on a device."""
     return next(value.tensor for value in values if isinstance(value, DeviceArray))
 
 
 def both(a: Any, b: Any) -> tuple[Tensor, Tensor]:
-    """Two operands as tensors of one type."""
+    """Return two operands as tensors of one type."""
     torch, device = torch_module(), _device(a, b)
     given = first(a, b).dtype
     left, right = (_operand(value, given, device) for value in (a, b))
@@ -431,7 +431,7 @@ def _matmul(a: Any, b: Any) -> DeviceArray:
 
 
 def _elementwise(name: str) -> Callable[..., DeviceArray]:
-    """A function of one or two operands that torch has under this name."""
+    """Return a function of one or two operands that torch has under this name."""
 
     def apply(*operands: Any) -> DeviceArray:
         torch, tensor = torch_module(), first(*operands)
@@ -441,7 +441,7 @@ def _elementwise(name: str) -> Callable[..., DeviceArray]:
 
 
 def _operands(name: str) -> Callable[..., DeviceArray]:
-    """The same where torch wants tensors only, of one type."""
+    """Return the same where torch wants tensors only, of one type."""
 
     def apply(a: Any, b: Any) -> DeviceArray:
         left, right = both(a, b)
@@ -509,10 +509,10 @@ UFUNCS |= {
 
 
 def numbers(*values: Any) -> tuple[float, ...]:
-    """Numbers of no dimension as Python's: those on a device come over together."""
-    there = [value.tensor for value in values if isinstance(value, DeviceArray)]
-    if not there:
+    """Return numbers of no dimension as Python's: those on a device come over together."""
+    if DeviceArray not in map(type, values):
         return tuple(map(float, values))
+    there = [value.tensor for value in values if isinstance(value, DeviceArray)]
     torch = torch_module()
     came = iter(torch.stack([each.real.to(torch.float64) for each in there]).tolist())
     return tuple(next(came) if isinstance(value, DeviceArray) else float(value) for value in values)
@@ -542,7 +542,7 @@ def put(values: npt.NDArray[Any], other: Any) -> Any:
 
 
 def scalar(value: Any) -> Any:
-    """A number of no dimension: Python's own of NumPy's; one on a device is left there."""
+    """Return a number of no dimension: Python's own of NumPy's; one on a device is left there."""
     return value if isinstance(value, DeviceArray) else float(value)
 
 

@@ -299,7 +299,7 @@ def _norm(a: Any, axis: Any = None, **rest: Any) -> DeviceArray:
 
 
 def _decomposed(name: str, a: Any, **named: Any) -> Any:
-    """A function of ``torch.linalg``, whose failures are NumPy's."""
+    """Return a function of ``torch.linalg``, whose failures are NumPy's."""
     try:
         found = getattr(torch_module().linalg, name)(a.tensor, **named)
     except RuntimeError as error:

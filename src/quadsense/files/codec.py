@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
 from quadsense.device import DeviceArray, tensor_of
-from quadsense.typing import is_number, is_whole
+from quadsense.typing import LARGEST_WHOLE, is_number, is_whole
 
 PACKAGE = "quadsense"
 """The package whose dataclasses and enumerations a file may name."""
@@ -32,7 +32,7 @@ def _array_of(kinds: str, value: Any) -> bool:
 
 def _is_moderate(value: Any) -> bool:
     """Whether a number is one that arithmetic can do with: whole ones of JSON have no bounds."""
-    return not isinstance(value, int) or abs(value) < 2**63
+    return not isinstance(value, int) or abs(value) <= LARGEST_WHOLE
 
 
 TESTS: dict[str, Callable[[Any], bool]] = {
@@ -53,7 +53,7 @@ TESTS: dict[str, Callable[[Any], bool]] = {
 
 
 def encode(value: Any, also: tuple[str, ...] = ()) -> tuple[dict[str, Any], Any]:
-    """The arrays in a value by name, and the rest as plain data for JSON.
+    """Return the arrays in a value by name, and the rest as plain data for JSON.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def decode(
     kinds: tuple[type, ...] | None = None,
     also: tuple[str, ...] = (),
 ) -> Any:
-    """The value that `encode` took apart.
+    """Return the value that `encode` took apart.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class _Writer:
         self._kept: list[Any] = []  # so that no two arrays have the same id
 
     def plain(self, value: Any, name: str) -> Any:
-        """The value for JSON, its arrays by name: where they are in the whole."""
+        """Return the value for JSON, its arrays by name: where they are in the whole."""
         if value is None or type(value) in (bool, int, float, str):
             return value
         if isinstance(value, Enum):
@@ -175,7 +175,7 @@ class _Reader:
         self._converted: dict[tuple[str, str], Any] = {}  # what is held twice stays one
 
     def value(self, plain: Any) -> Any:
-        """The value that was written as this."""
+        """Return the value that was written as this."""
         if not isinstance(plain, dict):
             if isinstance(plain, list):
                 raise ValueError("this is no state, or a damaged one (a bare list)")
@@ -207,14 +207,14 @@ class _Reader:
         return array
 
     def _foreign(self, what: str, array: Any) -> Any:
-        """An array of the namespace of the data, or on their device."""
+        """Return an array of the namespace of the data, or on their device."""
         if self._convert is None:
             raise ValueError("the state has arrays of another namespace than NumPy's")
         own = self._convert(array)
         return own if what == "foreign" else DeviceArray(own)
 
     def _kind(self, name: str, fits: Callable[[Any], bool]) -> Any:
-        """The class of that name, if it is one of those that may be there."""
+        """Return the class of that name, if it is one of those that may be there."""
         if self._kinds is None:
             return _of_this_package(name, fits, self._also)
         # By the name alone: a class may have moved to another module since.
@@ -236,7 +236,7 @@ class _Reader:
                 raise ValueError(f"{entry.name} is no {entry.type}")
 
     def _fits(self, written: str, value: Any) -> bool:
-        """Whether a value is of the type that is written so."""
+        """Return whether a value is of the type that is written so."""
         if written.startswith("tuple[") and written.endswith(" | None"):
             return value is None or self._fits(written.removesuffix(" | None"), value)
         if written.startswith("tuple["):
@@ -250,7 +250,7 @@ class _Reader:
 
 
 def _later(kind: Any) -> list[str]:
-    """Fields that a file need not have (see `LATER`)."""
+    """Return fields that a file need not have (see `LATER`)."""
     return [part.name for part in fields(kind) if "later" in part.metadata]
 
 

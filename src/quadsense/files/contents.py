@@ -13,14 +13,25 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.system.memory import free_memory, in_bytes, memory_limit, room_in_words
+from quadsense.system.memory import (
+    FLOAT64_BYTES,
+    KIB,
+    MIB,
+    free_memory,
+    in_bytes,
+    memory_limit,
+    room_in_words,
+)
 
-MAX_EXPANSION = 2**15
+MAX_EXPANSION = 32 * KIB
 """Bytes of an array for each byte that is stored of it: what zstd makes of a constant array, which
 no U is; deflate reaches 1,032."""
 
-UNSTORED_BYTES, UNSTORED_CHUNKS = 2**26, 10_000
+UNSTORED_BYTES, UNSTORED_CHUNKS = 64 * MIB, 10_000
 """What an array may have of which nothing is stored: it is read within a second."""
+
+MAX_DEPTH = 32
+"""Groups within groups, or structs within structs, that are looked into."""
 
 OUTSIDE = "kept in another file, which is not read"
 """What an array is whose numbers are not in the file itself."""
@@ -76,12 +87,17 @@ class Entry:
         return f"{self.name} ({shape}{'' if self.numeric else f', {self.dtype}'})"
 
 
-def listed(entries: tuple[Entry, ...] | list[Entry], most: int = 12) -> str:
-    """The entries for messages: the first of many."""
-    if not entries:
+MOST_LISTED = 12
+"""Names in a message."""
+
+
+def listed(entries: Iterable[object]) -> str:
+    """Return the entries, or names, for messages: the first of many."""
+    names = list(map(str, entries))
+    if not names:
         return "nothing"
-    more = f" and {len(entries) - most:,} more" if len(entries) > most else ""
-    return ", ".join(str(entry) for entry in entries[:most]) + more
+    more = f" and {len(names) - MOST_LISTED:,} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
 
 
 class Arrays(dict[str, Any]):
@@ -140,7 +156,7 @@ def printable(text: str) -> str:
 
 
 def place_in(places: tuple[tuple[Path, int], ...], row: int) -> str:
-    """Which file has a row, and where, for messages; empty where no file is said to."""
+    """Return which file has a row, and where, for messages; empty where no file is said to."""
     for path, rows in places:
         if row < rows:
             return f": row {row} of {path}"
@@ -204,7 +220,7 @@ def to_csr(values: Any) -> Any:
     if values.dtype.kind not in "buifc":
         raise ValueError("a sparse array in it holds no numbers")
     # What a conversion allocates for the rows, however few entries there are.
-    check_stored("U", (values.shape[0] + 1,), 8, [values.data.nbytes])
+    check_stored("U", (values.shape[0] + 1,), FLOAT64_BYTES, [values.data.nbytes])
     if hasattr(values, "indptr"):
         starts = np.asarray(values.indptr)  # of the last alone SciPy asks whether it can be
         if starts.size == 0 or starts[0] != 0 or np.any(np.diff(starts) < 0):

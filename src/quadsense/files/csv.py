@@ -17,6 +17,7 @@ import numpy as np
 from quadsense.files.contents import Entry, Unreadable, reading
 from quadsense.files.roles import NAMES
 from quadsense.files.table import Table
+from quadsense.system.memory import BLOCK_ELEMENTS
 
 TITLE = "a CSV file"
 IMAGINARY = re.compile(r"(?<=[0-9.])i(?=[\s,;\")]|$)")
@@ -24,7 +25,7 @@ IMAGINARY = re.compile(r"(?<=[0-9.])i(?=[\s,;\")]|$)")
 
 
 def read_table(path: Path) -> Table:
-    """The columns; those whose first entry is no number are told of, and left out."""
+    """Return the columns; those whose first entry is no number are told of, and left out."""
     with reading(path, TITLE):
         with open(path, encoding="utf-8-sig", newline="") as stream:
             comment, before, first = _begin(stream)
@@ -61,7 +62,7 @@ def write_table(path: Path, table: Table) -> None:
         writer = csv.writer(stream, delimiter=mark, lineterminator="\n")
         if table.names is not None:
             writer.writerow(table.names)
-        block = max(1, 1_000_000 // max(1, len(table.columns)))
+        block = max(1, BLOCK_ELEMENTS // max(1, len(table.columns)))
         for start in range(0, table.columns[0].shape[0], block):
             part = [column[start : start + block].tolist() for column in table.columns]
             writer.writerows(zip(*part, strict=True))  # Python's shortest text that reads back
@@ -80,7 +81,7 @@ def _begin(stream: Any) -> tuple[str, int, str]:
 
 
 def _delimiter(line: str, path: Path) -> str | None:
-    """What stands between the entries of a line; None for spaces."""
+    """Return what stands between the entries of a line; None for spaces."""
     for mark in ("\t", ";", ","):
         if mark in line:
             return mark
@@ -104,7 +105,7 @@ def _is_number(text: str) -> bool:
 
 
 def _named_by(comment: str, mark: str | None, count: int) -> list[str] | None:
-    """The names in a comment before the data, where it names readings or intervals."""
+    """Return the names in a comment before the data, where it names readings or intervals."""
     names = _fields(comment, mark) if comment else []
     known = {*NAMES["b"], *NAMES["lo"]}
     if len(names) == count and known & {name.lower() for name in names}:

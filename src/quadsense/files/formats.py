@@ -57,7 +57,7 @@ class Format:
     pieces: bool = False
 
     def code(self, path: str | os.PathLike[str]) -> Any:
-        """The module, or one sentence on what is missing for it."""
+        """Return the module, or one sentence on what is missing for it."""
         if self.package:
             try:
                 importlib.import_module(self.package)
@@ -83,13 +83,13 @@ FOLDER = Format("a folder of .npy files", (), "npy", folder=True)
 
 
 def known(formats: tuple[Format, ...] = FORMATS) -> str:
-    """The ends of names that are known, for messages."""
+    """Return the ends of names that are known, for messages."""
     names = [suffix for each in formats for suffix in each.suffixes]
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def by_name(path: str | os.PathLike[str]) -> Format | None:
-    """The format that a name promises, None where it is none of these."""
+    """Return the format that a name promises, None where it is none of these."""
     name = Path(path).name.lower()
     for each in FORMATS:
         if name.endswith(each.suffixes):
@@ -98,7 +98,7 @@ def by_name(path: str | os.PathLike[str]) -> Format | None:
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
-    """The format to read a file or folder in.
+    """Return the format to read a file or folder in.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
 def writer_of(
     path: str | os.PathLike[str], what: str, *, several: bool = True, square: bool = False
 ) -> Format:
-    """The format to write in, or a ValueError before any work is done for it.
+    """Return the format to write in, or a ValueError before any work is done for it.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def write(
 
 
 def _loaded(path: str | os.PathLike[str], kind: Format, values: Any) -> Any:
-    """An array, all of it in memory; a MemoryError where it would not fit."""
+    """Return an array, all of it in memory; a MemoryError where it would not fit."""
     if not hasattr(values, "load"):
         return values
     if values.nbytes > 2.0 * room_for_rows():

@@ -15,26 +15,30 @@ import math
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.files.contents import Entry, MissingPackage, reading, to_csr
+from quadsense.files.contents import MAX_DEPTH, Entry, MissingPackage, reading, to_csr
+from quadsense.system.memory import GIB, MIB
 
 # --- any version ---------------------------------------------------------------------------------
 
 
 TITLE = "a MATLAB file"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+USER_BLOCK = 512
+"""Bytes before the signature in which a program may keep what it likes, as MATLAB does."""
 
-MAX_ARRAY_BYTES = 2**32 - 2**16
+MAX_ARRAY_BYTES = np.iinfo(np.uint32).max - MIB
 """Bytes of an array that a file before v7.3 can hold, with room for its header."""
 
 
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
-    """What the file holds."""
+    """Return what the file holds."""
     if _is_hdf5(path):
         from quadsense.files import hdf5
 
@@ -48,7 +52,7 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
-    """The arrays of these names."""
+    """Return the arrays of these names."""
     if _is_hdf5(path):
         from quadsense.files import hdf5
 
@@ -62,7 +66,7 @@ def load(path: Path, names: list[str]) -> dict[str, Any]:
 
 
 def by_rows(path: Path) -> Any:
-    """The module that reads some rows of a file at a time; this one where none can."""
+    """Return the module that reads some rows of a file at a time; this one where none can."""
     from quadsense.files import hdf5, mat
 
     return hdf5 if _is_hdf5(path) else mat
@@ -76,7 +80,7 @@ def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
         size = values.data.nbytes if sp.issparse(values) else np.asarray(values).nbytes
         if size > MAX_ARRAY_BYTES:
             raise ValueError(
-                f"{name} takes {size / 2**30:.1f} GiB, and a .mat file holds arrays of 4 at most: "
+                f"{name} takes {size / GIB:.1f} GiB, and a .mat file holds arrays of 4 at most: "
                 "write .h5, which MATLAB reads with h5read"
             )
     held = dict(arrays)
@@ -94,10 +98,10 @@ def _refuse_repeated(entries: tuple[Entry, ...]) -> None:
 
 
 def _is_hdf5(path: Path) -> bool:
-    """Whether it is of v7.3, after whose header of 512 bytes HDF5 begins."""
+    """Return whether it is of v7.3: HDF5 begins the file, or comes after a block of the user's."""
     with reading(path, TITLE), open(path, "rb") as stream:
-        head = stream.read(512 + len(SIGNATURE))
-    if SIGNATURE not in (head[: len(SIGNATURE)], head[512:]):
+        heads = [stream.read(USER_BLOCK)[: len(SIGNATURE)], stream.read(len(SIGNATURE))]
+    if SIGNATURE not in heads:
         return False
     try:
         import h5py  # noqa: F401
@@ -110,7 +114,7 @@ def _is_hdf5(path: Path) -> bool:
 
 
 def _read_v4(path: Path) -> dict[str, Any]:
-    """All variables of a file of v4."""
+    """Return all variables of a file of v4."""
     from scipy.io import loadmat
 
     found = loadmat(path, appendmat=False)
@@ -126,26 +130,39 @@ def _entry(name: str, values: Any) -> Entry:
 # --- v5 to v7.2 ----------------------------------------------------------------------------------
 
 
-# Numbers of the format, as [MathWorks, MAT-File Format] lists them.
-HEADER = 128
-MATRIX, COMPRESSED = 14, 15
-TYPES = {
-    1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8",
-    16: "u1", 17: "u2", 18: "u4",
-}  # fmt: skip
-"""Of the data as stored, which may be narrower than the class; the last three are text."""
+# What the format calls things, in the order of their numbers [MathWorks, MAT-File Format].
+Element = IntEnum(
+    "Element",
+    "INT8 UINT8 INT16 UINT16 INT32 UINT32 SINGLE RESERVED_A DOUBLE RESERVED_B RESERVED_C INT64 "
+    "UINT64 MATRIX COMPRESSED UTF8 UTF16 UTF32",
+)
+"""What a piece of the file is; numbers may be stored in a narrower type than that of the array."""
 
-STRUCT, SPARSE = 2, 5  # classes, as below
-CLASSES = {
-    6: "float64", 7: "float32", 8: "int8", 9: "uint8", 10: "int16", 11: "uint16", 12: "int32",
-    13: "uint32", 14: "int64", 15: "uint64",
-}  # fmt: skip
-"""Classes of arrays of numbers."""
+Class = IntEnum(
+    "Class",
+    "CELL STRUCT OBJECT TEXT SPARSE FLOAT64 FLOAT32 INT8 UINT8 INT16 UINT16 INT32 UINT32 INT64 "
+    "UINT64 FUNCTION OPAQUE",
+)
+"""What an array is."""
 
-OTHERS = {1: "cell", 2: "struct", 3: "object", 4: "text", 16: "function", 17: "object"}
-COMPLEX, LOGICAL = 0x800, 0x200  # flags of an array
-MAX_DEPTH = 64  # of structs in structs, beyond which a file is none of a person's
-PIECE_BYTES = 2**20  # bytes unpacked at a time
+TYPES: dict[int, str] = {
+    Element.INT8: "i1", Element.UINT8: "u1", Element.INT16: "i2", Element.UINT16: "u2",
+    Element.INT32: "i4", Element.UINT32: "u4", Element.SINGLE: "f4", Element.DOUBLE: "f8",
+    Element.INT64: "i8", Element.UINT64: "u8", Element.UTF8: "u1", Element.UTF16: "u2",
+    Element.UTF32: "u4",
+}  # fmt: skip
+"""Of pieces that hold numbers or text."""
+
+NUMERIC = [kind for kind in Class if Class.FLOAT64 <= kind <= Class.UINT64]
+"""Classes of arrays of numbers; NumPy's types have their names in small letters."""
+
+
+Mark = IntFlag("Mark", "RESERVED LOGICAL GLOBAL COMPLEX")
+"""The second byte of an array's flags; the first is its class."""
+
+HEADER = 128  # bytes, the last two of which are "MI" in the order of bytes of the file
+TAG = 8  # bytes before a piece: what it is, and how long
+SHORT = 2**16  # in the tag of a piece that is in the tag itself, the length times this is added
 ENDS_EARLY = "it ends in the middle of an array"
 
 
@@ -161,7 +178,7 @@ class _PackedBytes:
         """Return the next bytes, as many as asked; ValueError where there are fewer."""
         parts = []
         while count > 0:
-            part = self._some(min(count, PIECE_BYTES))
+            part = self._some(min(count, MIB))
             if not part:
                 raise ValueError(ENDS_EARLY)
             parts.append(part)
@@ -171,7 +188,7 @@ class _PackedBytes:
     def skip(self, count: int) -> None:
         """Skip that number of bytes."""
         while count > 0:
-            count -= len(self.read(min(count, PIECE_BYTES)))
+            count -= len(self.read(min(count, MIB)))
 
     def _some(self, most: int) -> bytes:
         if self._unpack is None:
@@ -179,11 +196,11 @@ class _PackedBytes:
         while not self._ready and not self._unpack.eof:
             given = self._unpack.unconsumed_tail
             if not given and self._left:
-                given = self._file.read(min(self._left, PIECE_BYTES))
+                given = self._file.read(min(self._left, MIB))
                 self._left -= len(given)
             if not given:
                 break
-            self._ready = self._unpack.decompress(given, PIECE_BYTES)
+            self._ready = self._unpack.decompress(given, MIB)
         found, self._ready = self._ready[:most], self._ready[most:]
         return found
 
@@ -196,28 +213,28 @@ class _PackedArray:
 
     def tag(self) -> tuple[int, int, bytes]:
         """Type and length of the next piece, and its bytes where they are in the tag itself."""
-        if self.left < 8:
+        if self.left < TAG:
             raise ValueError(ENDS_EARLY)
-        tag = self.stream.read(8)
-        self.left -= 8
+        tag = self.stream.read(TAG)
+        self.left -= TAG
         kind, count = struct.unpack(f"{self.order}II", tag)
-        if kind >> 16:
-            kind, count = kind & 0xFFFF, kind >> 16
-            if count > 4:
+        if kind >= SHORT:
+            (count, kind), inside = divmod(kind, SHORT), tag[TAG // 2 :]
+            if count > len(inside):
                 raise ValueError("a short piece in it is longer than that")
-            return kind, count, tag[4 : 4 + count]
+            return kind, count, inside[:count]
         if count > self.left:
             raise ValueError("an array in it is longer than it says")
         return kind, count, b""
 
     def piece(self) -> Any:
-        """The next piece as it is stored."""
+        """Return the next piece as it is stored."""
         kind, count, inside = self.tag()
         if kind not in TYPES:
             raise ValueError(f"an array in it is of a type that does not exist ({kind})")
         if count and not inside:
             inside = self.stream.read(count)
-            padding = min(-count % 8, self.left - count)
+            padding = min(-count % TAG, self.left - count)
             self.stream.skip(padding)
             self.left -= count + padding
         return np.frombuffer(inside, np.dtype(f"{self.order}{TYPES[kind]}"))
@@ -229,46 +246,46 @@ class _PackedArray:
 
 
 def _is_v5(path: Path) -> bool:
-    """Whether the file is of v5 to v7.2 rather than older."""
+    """Return whether the file is of v5 to v7.2 rather than older."""
     with open(path, "rb") as file:
         head = file.read(HEADER)
     return len(head) == HEADER and 0 not in head[:4]
 
 
 def _scan(path: Path, wanted: list[str] | None = None) -> Iterator[tuple[Entry, Any]]:
-    """All variables, fields of structs by their paths, with the values of those wanted."""
+    """Yield all variables, fields of structs by their paths, with the values of those wanted."""
     with open(path, "rb") as file:
-        order = {b"IM": "<", b"MI": ">"}.get(file.read(HEADER)[126:128])
+        order = {b"IM": "<", b"MI": ">"}.get(file.read(HEADER)[-2:])
         if order is None:
             raise ValueError("its header does not say in which order its bytes are")
         size = path.stat().st_size
         while (at := file.tell()) < size:
-            if size - at < 8:
+            if size - at < TAG:
                 raise ValueError(ENDS_EARLY)
-            kind, count = struct.unpack(f"{order}II", file.read(8))
-            if at + 8 + count > size:
+            kind, count = struct.unpack(f"{order}II", file.read(TAG))
+            if at + TAG + count > size:
                 raise ValueError(ENDS_EARLY)
-            stream = _PackedBytes(file, count if kind == COMPRESSED else None)
-            if kind == COMPRESSED:
-                kind, inside = struct.unpack(f"{order}II", stream.read(8))
+            stream = _PackedBytes(file, count if kind == Element.COMPRESSED else None)
+            if kind == Element.COMPRESSED:
+                kind, inside = struct.unpack(f"{order}II", stream.read(TAG))
             else:
                 inside = count
-            if kind != MATRIX:
+            if kind != Element.MATRIX:
                 raise ValueError(f"a variable in it is of a type that does not exist ({kind})")
             yield from _variable(_PackedArray(stream, inside, order), wanted, None, 0)
-            file.seek(at + 8 + count)
+            file.seek(at + TAG + count)
 
 
 def _variable(
     matrix: _PackedArray, wanted: list[str] | None, name: str | None, depth: int
 ) -> Iterator[tuple[Entry, Any]]:
-    """One array and what is known of it; the stream is after it then."""
+    """Yield one array and what is known of it; the stream is after it then."""
     if matrix.left == 0:  # how an empty field is written
         yield Entry(name or "", (0, 0), "float64"), np.zeros((0, 0))
         return
-    flags = int(matrix.piece()[0])
-    kind = flags & 0xFF
-    if kind == 17:  # no shape, and names of another kind
+    kind, marks = struct.pack("<I", matrix.piece()[0])[:2]
+    is_complex, is_sparse = bool(marks & Mark.COMPLEX), kind == Class.SPARSE
+    if kind == Class.OPAQUE:  # no shape, and names of another kind
         matrix.rest()
         yield Entry(name or "an object", (), "object"), None
         return
@@ -277,31 +294,32 @@ def _variable(
         raise ValueError("an array in it has no shape")
     own = matrix.piece().astype(np.uint8).tobytes().decode("utf-8", "replace")
     name = own if name is None else name
-    if kind == STRUCT and math.prod(shape) == 1 and depth < MAX_DEPTH:
+    if kind == Class.STRUCT and math.prod(shape) == 1 and depth < MAX_DEPTH:
         yield from _fields(matrix, wanted, name, depth)
         return
-    if kind != SPARSE and kind not in CLASSES:
+    if not is_sparse and kind not in NUMERIC:
         matrix.rest()
-        yield Entry(name, shape, OTHERS.get(kind, "object")), None
+        known = kind in (Class.CELL, Class.STRUCT, Class.TEXT, Class.FUNCTION)
+        yield Entry(name, shape, Class(kind).name.lower() if known else "object"), None
         return
-    if kind != SPARSE and math.prod(shape) > matrix.left:  # each entry takes a byte at least
+    if not is_sparse and math.prod(shape) > matrix.left:  # each entry takes a byte at least
         raise ValueError("an array in it has fewer entries than it says")
-    dtype = "float64" if kind == SPARSE else CLASSES[kind]
-    dtype = "bool" if flags & LOGICAL and kind != SPARSE else dtype
-    if flags & COMPLEX:
+    dtype = "float64" if is_sparse else Class(kind).name.lower()
+    dtype = "bool" if marks & Mark.LOGICAL and not is_sparse else dtype
+    if is_complex:
         dtype = "complex64" if dtype == "float32" else "complex128"
     value = None
     if wanted is not None and name in wanted:
-        read = _sparse if kind == SPARSE else _dense
-        value = read(matrix, shape, np.dtype(dtype), bool(flags & COMPLEX))
+        read = _sparse if is_sparse else _dense
+        value = read(matrix, shape, np.dtype(dtype), is_complex)
     matrix.rest()
-    yield Entry(name, shape, dtype, kind == SPARSE), value
+    yield Entry(name, shape, dtype, is_sparse), value
 
 
 def _fields(
     matrix: _PackedArray, wanted: list[str] | None, name: str, depth: int
 ) -> Iterator[tuple[Entry, Any]]:
-    """The fields of a single struct."""
+    """Yield the fields of a single struct."""
     length = int(matrix.piece()[0])
     text = matrix.piece().astype(np.uint8).tobytes()
     if length < 1:
@@ -309,7 +327,7 @@ def _fields(
     for at in range(0, len(text), length):
         field = text[at : at + length].split(b"\0")[0].decode("utf-8", "replace")
         kind, count, _ = matrix.tag()
-        if kind != MATRIX:
+        if kind != Element.MATRIX:
             raise ValueError(f"a field in it is of a type that does not exist ({kind})")
         matrix.left -= count
         inner = _PackedArray(matrix.stream, count, matrix.order)
@@ -318,7 +336,7 @@ def _fields(
 
 
 def _numbers(matrix: _PackedArray, dtype: np.dtype[Any], is_complex: bool, count: int) -> Any:
-    """The numbers of an array, real and imaginary parts together."""
+    """Return the numbers of an array, real and imaginary parts together."""
     parts = [matrix.piece() for _ in range(2 if is_complex else 1)]
     if any(part.size < count for part in parts):
         raise ValueError("an array in it has fewer entries than it says")

@@ -17,17 +17,17 @@ TITLE = "an .npy file"
 
 
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
-    """The array of the file, or those of the folder, from their headers."""
+    """Return the array of the file, or those of the folder, from their headers."""
     return tuple(_entry(each) for each in _files(path)), {}
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
-    """The arrays of these names."""
+    """Return the arrays of these names."""
     return {each.stem: _load(each) for each in _files(path) if each.stem in names}
 
 
 def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> Any:
-    """Rows of the array of that name, into `out` where it is of their type."""
+    """Return rows of the array of that name, into `out` where it is of their type."""
     (place,) = (each for each in _files(path) if each.stem == name)
     with reading(place, TITLE), open(place, "rb", buffering=0) as stream:
         shape, by_columns, dtype = read_layout(stream)
@@ -49,7 +49,7 @@ def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> 
 
 
 def read_columns(path: Path, name: str, first: int, last: int) -> Any:
-    """Columns of the array of that name."""
+    """Return columns of the array of that name."""
     (place,) = (each for each in _files(path) if each.stem == name)
     with reading(place, TITLE):
         return np.array(np.load(place, mmap_mode="r", allow_pickle=False)[:, first:last])
@@ -64,7 +64,7 @@ def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
 
 
 def _files(path: Path) -> list[Path]:
-    """The file itself, or those of a folder."""
+    """Return the file itself, or those of a folder."""
     if path.is_dir():
         return sorted(each for each in path.iterdir() if each.suffix.lower() == ".npy")
     return [path]

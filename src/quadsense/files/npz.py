@@ -47,7 +47,7 @@ def read_arrays(path: str | os.PathLike[str]) -> Arrays:
 
 
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
-    """What the file holds, from the headers of its arrays, and its metadata."""
+    """Return what the file holds, from the headers of its arrays, and its metadata."""
     with _opened(path) as archive:
         if _is_scipy_sparse(archive.files):
             for name in archive.files:
@@ -70,7 +70,7 @@ def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
-    """The arrays of these names."""
+    """Return the arrays of these names."""
     with _opened(path) as archive:
         if _is_scipy_sparse(archive.files):
             for name in archive.files:
@@ -146,7 +146,7 @@ def _metadata(archive: Any) -> Any:
 
 
 def _any_metadata(archive: Any) -> dict[str, Any]:
-    """The metadata, none where what is called so is something else."""
+    """Return the metadata, none where what is called so is something else."""
     if "metadata" not in archive.files:
         return {}
     shape, dtype = _header(archive, "metadata")
@@ -160,14 +160,14 @@ def _any_metadata(archive: Any) -> dict[str, Any]:
 
 
 def _names(stored: list[str]) -> list[str]:
-    """Names of the arrays, a sparse one's parts under one."""
+    """Return names of the arrays, a sparse one's parts under one."""
     sparse = {name.removesuffix(".indptr") for name in stored if name.endswith(".indptr")}
     dense = [name for name in stored if name != "metadata" and name.rsplit(".", 1)[0] not in sparse]
     return sorted([*dense, *sparse])
 
 
 def _is_scipy_sparse(stored: list[str]) -> bool:
-    """Whether `scipy.sparse.save_npz` wrote these."""
+    """Return whether `scipy.sparse.save_npz` wrote these."""
     return {"format", "shape", "data"} <= set(stored)
 
 
@@ -179,7 +179,7 @@ def _read(archive: Any, name: str) -> Any:
 
 
 def _header(archive: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of an array, the rest of which is not read."""
+    """Return the shape and type of an array, the rest of which is not read."""
     if f"{name}.npy" not in archive.zip.namelist():
         return (), np.dtype("S")  # a member that is no array
     info = archive.zip.getinfo(f"{name}.npy")
@@ -193,13 +193,13 @@ def _header(archive: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def read_header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of the array in an ``.npy`` stream."""
+    """Return the shape and type of the array in an ``.npy`` stream."""
     shape, _, dtype = read_layout(stream)
     return shape, dtype
 
 
 def read_layout(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """The same, and between them whether it is held column by column."""
+    """Return the same, and between them whether it is held column by column."""
     version = np.lib.format.read_magic(stream)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -214,5 +214,5 @@ def read_layout(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def _other(dtype: np.dtype[Any]) -> str:
-    """What an array holds that holds no numbers."""
+    """Return what an array holds that holds no numbers."""
     return {"U": "text", "S": "text", "O": "objects", "V": "records"}.get(dtype.kind, dtype.name)

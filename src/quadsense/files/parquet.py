@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from quadsense.arrays import complex_of
 from quadsense.files.contents import Entry, Unreadable, check_room, check_stored, reading
 from quadsense.files.hdf5 import PAIRS
 from quadsense.files.table import Table
+from quadsense.system.memory import FLOAT64_BYTES
 
 TITLE = "a Parquet file"
 INDEX = "__index_level_"
@@ -17,7 +19,7 @@ INDEX = "__index_level_"
 
 
 def read_table(path: Path) -> Table:
-    """The columns; those of no numbers, and the names of rows, are told of and left out."""
+    """Return the columns; those of no numbers, and the names of rows, are told of and left out."""
     import pyarrow.parquet as pq
 
     with reading(path, TITLE), open(path, "rb") as stream:
@@ -44,8 +46,8 @@ def _check(path: Path, metadata: Any) -> None:
 
     Metadata of single columns are not looked at: of a damaged file they end the process.
     """
-    check_stored("rows", (metadata.num_rows,), 8, [path.stat().st_size])
-    check_room(path, 8.0 * metadata.num_rows * metadata.num_columns)
+    check_stored("rows", (metadata.num_rows,), FLOAT64_BYTES, [path.stat().st_size])
+    check_room(path, float(FLOAT64_BYTES) * metadata.num_rows * metadata.num_columns)
 
 
 def _said(column: Any) -> str:
@@ -73,7 +75,7 @@ def write_table(path: Path, table: Table) -> None:
 
 
 def _numbers(column: Any, kind: Any) -> Any:
-    """The values of a column, (m,), or (m, k) of lists; None where they are no numbers."""
+    """Return the values of a column, (m,), or (m, k) of lists; None where they are no numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.types as types
@@ -91,7 +93,7 @@ def _numbers(column: Any, kind: Any) -> Any:
             return None
         flat = column.combine_chunks()
         parts = [_numbers(flat.field(name), kind.field(name).type) for name in pair]
-        return None if any(part is None for part in parts) else parts[0] + 1j * parts[1]
+        return None if any(part is None for part in parts) else complex_of(*parts)
     lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     if not lists or _numbers(pa.array([], kind.value_type), kind.value_type) is None:
         return None

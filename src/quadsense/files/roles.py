@@ -69,7 +69,7 @@ class Roles:
 
 
 def base(name: str) -> str:
-    """A name without its groups, in lower case."""
+    """Return a name without its groups, in lower case."""
     return name.rsplit("/", 1)[-1].lower()
 
 
@@ -143,7 +143,7 @@ def find_roles(
 
 
 def named(path: object, entries: Iterable[Entry], name: str) -> Entry:
-    """The entry of that name: as written, in any case, or without its groups.
+    """Return the entry of that name: as written, in any case, or without its groups.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def named(path: object, entries: Iterable[Entry], name: str) -> Entry:
 
 
 def _called(entries: list[Entry], names: tuple[str, ...], group: str) -> Entry | None:
-    """The entry of the first of these names that there is, in the group of U or above it."""
+    """Return the entry of the first of these names that there is, in the group of U or above it."""
     for name in names:
         found = [entry for entry in entries if base(entry.name) == name]
         for place in (group, ""):
@@ -216,7 +216,7 @@ def _find_probes(
 
 
 def _only(candidates: list[Entry], m: int | None) -> Entry | None:
-    """The one candidate, or the one that goes with m readings."""
+    """Return the one candidate, or the one that goes with m readings."""
     if len(candidates) == 1:
         return candidates[0]
     by_rows = [entry for entry in candidates if m is not None and entry.shape[0] == m]
@@ -235,7 +235,7 @@ def _find_readings(
     group: str,
     optional: bool,
 ) -> Entry | None:
-    """The readings among what is left; None where there are none."""
+    """Return the readings among what is left; None where there are none."""
     own = _called(rest, ("b",), group)
     if own is not None:
         return own

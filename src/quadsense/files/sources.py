@@ -18,14 +18,14 @@ from quadsense.files import table as tables
 from quadsense.files.contents import Arrays, Entry, Unreadable, check_room, listed, place_in
 from quadsense.files.formats import Format, by_name, format_of, known
 from quadsense.files.roles import NAMES, NOTHING, Given, base, find_roles, named
-from quadsense.files.strips import Strips, native, strips_of
+from quadsense.files.strips import STRIP_BYTES, Strips, native, strips_of
 from quadsense.files.table import Table
 from quadsense.files.zarr import is_store
 
 RESULT = "quadsense-result"
 """What the metadata of a result's file says it is."""
 
-EAGER_BYTES = 2**26
+EAGER_BYTES = 2 * STRIP_BYTES
 """Bytes of U up to which it is read when its file is opened, rather than when it is needed."""
 
 APART = "::"
@@ -58,7 +58,7 @@ class Source:
         return isinstance(self.metadata, dict) and self.metadata.get("format") == RESULT
 
     def load(self, names: list[str]) -> dict[str, Any]:
-        """The arrays of these names, in numbers that the machine computes with."""
+        """Return the arrays of these names, in numbers that the machine computes with."""
         held = self.format.code(self.path).load(self.path, names)
         return {name: _native(values) for name, values in held.items()}
 
@@ -68,7 +68,7 @@ class Source:
         return sum(entry.nbytes for entry in self.entries)
 
     def strips(self, entry: Entry, by_columns: bool) -> Strips:
-        """A matrix that stays in its file; its rows, or its columns."""
+        """Return a matrix that stays in its file; its rows, or its columns."""
         shape, dtype = entry.shape, np.dtype(entry.dtype)
         if len(shape) != 2:
             raise Unreadable(f"{self.path}: U has shape {shape}, and must have two dimensions")
@@ -87,13 +87,13 @@ class ShardFiles(Source):
     parts: tuple[Source, ...] = ()
 
     def load(self, names: list[str]) -> dict[str, Any]:
-        """The arrays of these names, one file's below the other's."""
+        """Return the arrays of these names, one file's below the other's."""
         held = [(part.path, part.load(names)) for part in self.parts]
         return {name: stacked([(path, each[name]) for path, each in held]) for name in names}
 
 
 def look_at(path: str | os.PathLike[str]) -> Source:
-    """What a file holds: names, shapes and types; of tables the numbers are read too.
+    """Return what a file holds: names, shapes and types; of tables the numbers are read too.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def look_at(path: str | os.PathLike[str]) -> Source:
 
 
 def _look_at_all(path: Path, several: list[Path]) -> Source:
-    """What many files hold together."""
+    """Return what many files hold together."""
     parts = tuple(look_at(each) for each in several)
     if path.is_dir():  # a result may lie next to its data
         parts = tuple(part for part in parts if not part.is_result) or parts
@@ -190,7 +190,7 @@ def _check_readings(source: Source, arrays: Arrays) -> None:
 
 
 def _settled(arrays: Arrays) -> Arrays:
-    """What has one value per row as vectors, or as a number where there is one for all.
+    """Return what has one value per row as vectors, or as a number where there is one for all.
 
     Whether rows are given as ``u*`` is said by an array, or else by the metadata.
     """
@@ -259,7 +259,7 @@ def _eager(source: Source, most: float) -> float:
 
 
 def _is_name(source: Source, name: str) -> bool:
-    """Whether that is an array of the file rather than another file."""
+    """Return whether that is an array of the file rather than another file."""
     if APART in name:
         return False
     held = {entry.name.lower() for entry in source.entries}
@@ -270,7 +270,7 @@ def _is_name(source: Source, name: str) -> bool:
 
 
 def array_from(reference: str, home: Source | None = None, role: str = "") -> Any:
-    """One array: of the file at hand, of another, or ``FILE::NAME``.
+    """Return one array: of the file at hand, of another, or ``FILE::NAME``.
 
     Parameters
     ----------
@@ -343,7 +343,7 @@ ONCE = ("rtol", "conjugate")
 
 
 def shards_in(path: str | os.PathLike[str]) -> list[Path] | None:
-    """Files that a folder or a pattern stands for; None where it is a file, or one store.
+    """Return files that a folder or a pattern stands for; None where it is a file, or one store.
 
     Raises
     ------
@@ -376,7 +376,7 @@ def shards_in(path: str | os.PathLike[str]) -> list[Path] | None:
 
 
 def natural(name: str) -> list[Any]:
-    """What to sort names by, so that 10 comes after 9."""
+    """Return what to sort names by, so that 10 comes after 9."""
     return [int(each) if each.isdigit() else each.lower() for each in re.split(r"(\d+)", name)]
 
 
@@ -388,7 +388,7 @@ def _format(path: Path, pattern: Any) -> Format:
 
 
 def joined(parts: Iterable[tuple[Path, Arrays]], mixed: bool = False) -> Arrays:
-    """Measurements of several files as one; `mixed` where readings are sums of their rows.
+    """Return measurements of several files as one; `mixed` where readings are sums of their rows.
 
     Raises
     ------
@@ -446,7 +446,7 @@ def _column(role: str, parts: list[tuple[Path, Any]]) -> Any:
 
 
 def stacked(parts: list[tuple[Path, Any]]) -> Any:
-    """Rows of several files, one below the other."""
+    """Return rows of several files, one below the other."""
     first_path, first = parts[0]
     for where, rows in parts:
         if rows.ndim != 2:
@@ -470,7 +470,7 @@ def stacked(parts: list[tuple[Path, Any]]) -> Any:
 
 
 def joined_entries(parts: list[tuple[Entry, ...]]) -> tuple[Entry, ...]:
-    """What several files hold together, by the names that the first has."""
+    """Return what several files hold together, by the names that the first has."""
     found = []
     for entry in parts[0]:
         same = [each for entries in parts for each in entries if each.name == entry.name]

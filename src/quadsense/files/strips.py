@@ -16,9 +16,10 @@ import numpy as np
 
 from quadsense.files.contents import Unreadable
 from quadsense.files.formats import format_of
+from quadsense.system.memory import MIB
 from quadsense.system.watch import look
 
-STRIP_BYTES = 2**25
+STRIP_BYTES = 32 * MIB
 """Bytes of a strip: 32 MiB, some ten milliseconds of reading. Sums are made strip by strip, so
 that this, and no limit of memory, decides about the last bits of an answer."""
 
@@ -85,7 +86,7 @@ class Strip:
         return found
 
     def _is_other(self) -> bool:
-        """Whether the file was changed while it was read."""
+        """Return whether the file was changed while it was read."""
         try:
             return stamp_of(self.path) != self.stamp
         except OSError:
@@ -110,14 +111,19 @@ class Strip:
         return np.asarray(values).astype(np.dtype(self.dtype), copy=False)
 
     def row(self, i: int) -> str:
-        """Row i of these, for messages."""
+        """Return row i of these, for messages."""
         return f"{'column' if self.by_columns else 'row'} {self.first + i} of {self.path}"
 
 
-class Strips(Sequence[Strip]):
+class Strips(Sequence[Any]):
     """Rows of one array, or of the parts of one in several files, strip by strip.
 
     Strips without rows are left out, except the first where none has any.
+
+    Parameters
+    ----------
+    strips : sequence of Strip
+        Or of what has a length, `width`, `dtype`, `read` and `row` as these have.
 
     Attributes
     ----------
@@ -128,10 +134,11 @@ class Strips(Sequence[Strip]):
 
     ndim = 2
 
-    def __init__(self, strips: Sequence[Strip]) -> None:
+    def __init__(self, strips: Sequence[Any]) -> None:
         first = strips[0]
         self._strips = tuple(strip for strip in strips if len(strip)) or (first,)
-        self.shape = sum(map(len, self._strips)), first.width
+        self.lengths = [len(strip) for strip in self._strips]
+        self.shape = sum(self.lengths), first.width
         self.dtype = np.dtype(first.dtype)
 
     def __len__(self) -> int:
@@ -142,14 +149,14 @@ class Strips(Sequence[Strip]):
         """One of them, or some."""
         return self._strips[index]
 
-    def __iter__(self) -> Iterator[Strip]:
+    def __iter__(self) -> Iterator[Any]:
         """Each in turn."""
         return iter(self._strips)
 
     @cached_property
     def begins(self) -> Any:
         """The first row of each, and how many rows there are."""
-        return np.cumsum([0, *map(len, self._strips)])
+        return np.cumsum([0, *self.lengths])
 
     @property
     def nbytes(self) -> int:
@@ -159,7 +166,7 @@ class Strips(Sequence[Strip]):
     @property
     def largest(self) -> int:
         """Entries of the largest strip."""
-        return max(map(len, self._strips)) * int(self.shape[1])
+        return max(self.lengths) * int(self.shape[1])
 
     def row(self, i: int) -> str:
         """Where row i is, for messages."""
@@ -167,7 +174,7 @@ class Strips(Sequence[Strip]):
         return self._strips[k].row(i - int(self.begins[k]))
 
     def load(self) -> Any:
-        """All rows, in memory."""
+        """Return all rows, in memory."""
         found = np.empty(self.shape, self.dtype)
         for strip, first in zip(self, self.begins, strict=False):
             found[first : first + len(strip)] = strip.read()
@@ -184,7 +191,7 @@ def stamp_of(path: Path) -> tuple[int, ...]:
 def strips_of(
     path: Path, name: str, shape: tuple[int, ...], dtype: Any, by_columns: bool = False
 ) -> list[Strip]:
-    """An array in a file, cut into strips.
+    """Return an array in a file, cut into strips.
 
     Parameters
     ----------
@@ -212,14 +219,14 @@ def strips_of(
 
 
 def _reader(path: Path) -> Any:
-    """The module of a file's format; of MATLAB's that of its version."""
+    """Return the module of a file's format; of MATLAB's that of its version."""
     code = format_of(path).code(path)
     return code.by_rows(path) if hasattr(code, "by_rows") else code
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in the byte order and one of the widths of this machine's arithmetic."""
-    wide = dtype.kind in "fc" and dtype.itemsize // (2 if dtype.kind == "c" else 1) not in (4, 8)
+    """Return the type in the byte order and one of the widths of this machine's arithmetic."""
+    wide = dtype.kind in "fc" and dtype.char not in "fdFD"
     found = np.dtype(np.complex128 if dtype.kind == "c" else np.float64) if wide else dtype
     return found.newbyteorder("=")
 
@@ -265,7 +272,7 @@ class Pieces:
                 yield from (part[first : first + size] for first in range(0, len(part), size))
 
     def load(self) -> Any:
-        """All rows, in memory."""
+        """Return all rows, in memory."""
         found = np.empty(self.shape, self.dtype)
         for rows, values in self:
             found[rows] = values

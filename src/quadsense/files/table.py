@@ -17,7 +17,10 @@ import numpy as np
 from quadsense.files.contents import Arrays, Entry, Unreadable, listed
 from quadsense.files.roles import NAMES
 
-PAIR = re.compile(r"(?:(.+)[_.](re|im|real|imag)|(re|im|real|imag)\((.+)\))", re.IGNORECASE)
+PARTS = "re|im|real|imag"
+PAIR = re.compile(
+    rf"(?:(?P<stem>.+)[_.](?P<part>{PARTS})|(?P<before>{PARTS})\((?P<inside>.+)\))", re.IGNORECASE
+)
 NUMBERED = re.compile(r"(.*?[^\W\d_])[\W_]*\d+\W*")
 SINGLE = ("lo", "hi", "delta", "rtol", "weights")
 """What a table may hold in addition to U and b, one value per row."""
@@ -45,7 +48,7 @@ class Table:
     texts: dict[str, str] = field(default_factory=dict)
 
     def entries(self) -> tuple[Entry, ...]:
-        """All columns."""
+        """Return all columns."""
         names = self.names or [f"column {i + 1}" for i in range(len(self.columns))]
         pairs = zip(names, self.columns, strict=True)
         own = [Entry(name, column.shape, column.dtype.name) for name, column in pairs]
@@ -152,9 +155,9 @@ def _series(name: str) -> str | None:
 
 
 def stem(name: str) -> str:
-    """What a column is called without saying which part of complex numbers it is."""
+    """Return what a column is called without saying which part of complex numbers it is."""
     found = PAIR.fullmatch(name)
-    return name if found is None else found[1] or found[4]
+    return name if found is None else found["stem"] or found["inside"]
 
 
 def matrix_of(path: object, table: Table) -> Any:
@@ -189,7 +192,7 @@ def columns_of(arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> Table:
 
 
 def _split(letter: str, matrix: Any) -> tuple[list[str], list[Any]]:
-    """Names and columns of a matrix."""
+    """Return names and columns of a matrix."""
     count = range(1, matrix.shape[1] + 1)
     if not np.iscomplexobj(matrix):
         return [f"{letter}{i}" for i in count], list(matrix.T)
@@ -206,7 +209,8 @@ def _paired(path: object, names: list[str], columns: list[Any]) -> dict[str, Any
     for name in names:
         found = PAIR.fullmatch(name)
         if found:
-            stem, part = found[1] or found[4], (found[2] or found[3]).lower()
+            stem = found["stem"] or found["inside"]
+            part = (found["part"] or found["before"]).lower()
             parts.setdefault(stem, {})[part[:2]] = name
     whole = {stem: pair for stem, pair in parts.items() if len(pair) == 2 and stem not in names}
     home = {name: stem for stem, pair in whole.items() for name in pair.values()}
@@ -234,7 +238,7 @@ def _by_role(
     notes: list[str],
     optional: bool,
 ) -> dict[str, str]:
-    """Names of the columns that are not U's."""
+    """Return names of the columns that are not U's."""
     lower: dict[str, str] = {}
     for name, values in columns.items():
         if values.ndim == 1:
@@ -266,10 +270,9 @@ def _readings(path: object, lower: dict[str, str], optional: bool, names: list[s
         return called[0]
     if optional:
         return None
-    shown = ", ".join(names[:12]) + (f" and {len(names) - 12:,} more" if len(names) > 12 else "")
     raise Unreadable(
         f"{path} has {'several columns' if called else 'no column'} for the readings b; it has "
-        f"{shown}: say which with b= (--b)"
+        f"{listed(names)}: say which with b= (--b)"
     )
 
 
@@ -278,22 +281,18 @@ def _column(path: object, columns: dict[str, Any], name: str) -> str:
         each for each in columns if each.lower() == name.lower()
     ]
     if len(found) != 1:
-        raise Unreadable(
-            f"{path} has no column named {name!r}; it has {', '.join(list(columns)[:12])}"
-        )
+        raise Unreadable(f"{path} has no column named {name!r}; it has {listed(columns)}")
     return found[0]
 
 
 def _matching(path: object, columns: dict[str, Any], wanted: str) -> list[str]:
-    """The columns that were named for U, in the order of the names, each once."""
+    """Return the columns that were named for U, in the order of the names, each once."""
     chosen: dict[str, None] = {}
     for word in (part.strip() for part in wanted.split(",")):
         if any(mark in word for mark in "*?["):
             found = [name for name in columns if fnmatchcase(name, word)]
             if not found:
-                raise Unreadable(
-                    f"{path} has no column like {word!r}; it has {', '.join(list(columns)[:12])}"
-                )
+                raise Unreadable(f"{path} has no column like {word!r}; it has {listed(columns)}")
             chosen.update(dict.fromkeys(found))
         else:
             chosen[_column(path, columns, word)] = None
@@ -303,7 +302,7 @@ def _matching(path: object, columns: dict[str, Any], wanted: str) -> list[str]:
 def _assembled(
     path: object, probes: list[Any], beside: dict[str, Any], roles: dict[str, Any], notes: Any
 ) -> Arrays:
-    """The arrays; what stands the same in every row of `rtol` is one number."""
+    """Return the arrays; what stands the same in every row of `rtol` is one number."""
     if not probes:
         raise Unreadable(f"{path} has no columns for U in addition to its readings")
     values = {"U": _joined(path, probes), **beside}

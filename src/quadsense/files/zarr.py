@@ -13,49 +13,54 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.files import groups
 from quadsense.files.contents import Entry, Unreadable, check_stored, reading
+from quadsense.files.hdf5 import (
+    METADATA,
+    nodes,
+    read_sparse,
+    sparse_entry,
+    to_metadata,
+    write_tree,
+)
 from quadsense.files.strips import Pieces
+from quadsense.system.memory import MIB
 
 TITLE = "a Zarr store"
 MARKS = ("zarr.json", ".zgroup", ".zarray")
 """Files of which one is in every store that is a folder."""
 
-CHUNK_BYTES = 2**20
-"""Bytes of rows that are packed together where they are written some at a time."""
-
 
 def contents(path: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
-    """What the store holds, nothing of it read, and its metadata."""
+    """Return what the store holds, nothing of it read, and its metadata."""
     with _opened(path) as root:
         entries = [_entry(path, name, node) for name, node in _walk(root, path)]
-        return tuple(entries), groups.to_metadata(root.attrs.get(groups.METADATA))
+        return tuple(entries), to_metadata(root.attrs.get(METADATA))
 
 
 def load(path: Path, names: list[str]) -> dict[str, Any]:
-    """The arrays of these names."""
+    """Return the arrays of these names."""
     with _opened(path) as root:
         return {
-            name: groups.read_sparse(node) if _is_group(node) else np.asarray(node[...])
+            name: read_sparse(node) if _is_group(node) else np.asarray(node[...])
             for name, node in _walk(root, path)
             if name in names
         }
 
 
 def read_rows(path: Path, name: str, first: int, last: int, out: Any = None) -> Any:
-    """Rows of the array of that name."""
+    """Return rows of the array of that name."""
     with _opened(path, whole=False) as root:
         return np.asarray(_found(root, path, name)[first:last])
 
 
 def read_columns(path: Path, name: str, first: int, last: int) -> Any:
-    """Columns of the array of that name."""
+    """Return columns of the array of that name."""
     with _opened(path, whole=False) as root:
         return np.asarray(_found(root, path, name)[:, first:last])
 
 
 def rows_together(path: Path, name: str, by_columns: bool = False) -> int:
-    """Rows, or columns, that are packed together."""
+    """Return rows, or columns, that are packed together."""
     with _opened(path, whole=False) as root:
         return int(_found(root, path, name).chunks[int(by_columns)])
 
@@ -71,8 +76,8 @@ def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
     packed = path.suffix.lower() == ".zip"
     place = path.with_name("unpacked") if packed else path
     root = zarr.open_group(place, mode="w")
-    root.attrs[groups.METADATA] = json.dumps(metadata)
-    groups.write_tree(root, arrays, _create)
+    root.attrs[METADATA] = json.dumps(metadata)
+    write_tree(root, arrays, _create)
     if packed:  # written into the zip file itself, what changes would be there twice
         with zipfile.ZipFile(path, "w") as archive:
             for each in sorted(place.rglob("*")):
@@ -82,7 +87,7 @@ def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
 
 
 def is_store(path: Path) -> bool:
-    """Whether a folder is a Zarr store."""
+    """Return whether a folder is a Zarr store."""
     return any((path / mark).is_file() for mark in MARKS)
 
 
@@ -111,12 +116,12 @@ def _is_group(node: Any) -> bool:
 
 
 def _walk(root: Any, path: Path) -> Iterator[tuple[str, Any]]:
-    return groups.nodes(root, _is_group, path)
+    return nodes(root, _is_group, path)
 
 
 def _entry(path: Path, name: str, node: Any) -> Entry:
     if _is_group(node):
-        return groups.sparse_entry(name, node, lambda part, each: _check(path, part, each))
+        return sparse_entry(name, node, lambda part, each: _check(path, part, each))
     _check(path, name, node)
     dtype = np.dtype(node.dtype)
     known = dtype.name if dtype.kind in "buifc" else "text"
@@ -149,7 +154,7 @@ def _create(group: Any, name: str, values: Any) -> None:
         made[...] = values
         return
     m, n = values.shape
-    together = min(m, max(1, CHUNK_BYTES // (n * values.dtype.itemsize)))
+    together = min(m, max(1, MIB // (n * values.dtype.itemsize)))
     made = group.create_array(name, shape=(m, n), dtype=values.dtype, chunks=(together, n))
     for rows, part in values:
         made[rows] = part

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, to_numpy
 from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
@@ -45,10 +45,10 @@ def readings_of(batch: Batch, number: int, b: Any = None) -> dict[str, Any]:
     def own(values: Any) -> Any:
         if values is None:
             return None
-        row = np.asarray(values[0 if values.shape[0] == 1 else number], np.float64)
+        row = _numbers(values[0 if values.shape[0] == 1 else number])
         return np.full(readings.m, row[0]) if row.shape != (readings.m,) else row
 
-    given = np.asarray(readings.B[number : number + 1], np.float64)[0] if b is None else b
+    given = _numbers(readings.B[number : number + 1])[0] if b is None else b
     delta = own(readings.delta)
     if readings.rtol:
         delta = (0.0 if delta is None else delta) + readings.rtol * np.abs(given)
@@ -56,6 +56,11 @@ def readings_of(batch: Batch, number: int, b: Any = None) -> dict[str, Any]:
     bounds = None if readings.lo is None else (own(readings.lo), own(readings.hi))
     found = {"b": given, "delta": delta, "bounds": bounds, "weights": own(readings.weights)}
     return found | {"missing": "drop" if readings.drop else "raise"}
+
+
+def _numbers(values: Any) -> Vector:
+    """Return numbers that were checked, in main memory."""
+    return np.asarray(to_numpy(values), np.float64)
 
 
 def _question(batch: Batch) -> dict[str, Any]:
@@ -94,33 +99,41 @@ def solve_alone(batch: Batch, number: int, time_limit: float | None = None) -> R
     return solve(wide, given.pop("b"), mix=mix, **given, **more)
 
 
-def take(batch: Batch, answers: Answers, number: int, result: Result) -> None:
-    """Write down what `solve` said of a problem."""
+def take(
+    batch: Batch, answers: Answers, number: int, result: Result, place: int | None = None
+) -> None:
+    """Write down what `solve` said of a problem, at its number or at another place."""
+    i = number if place is None else place
     features, n, p = batch.features, batch.features.n, batch.features.p
     A = np.asarray(result.matrix)
     wanted = A[:n, :n] if features.is_complex else np.real(A[:n, :n])
-    answers.packed[number] = packed.pack(np.ascontiguousarray(wanted))
+    answers.packed[i] = packed.pack(np.ascontiguousarray(wanted))
     if p:
         c = np.real(np.diagonal(A))[n:]
         c = c[:p] - c[p:] if batch.psd else c
-        answers.coef[number] = c / features.scales
-    answers.status[number] = list(Status).index(result.status)
-    answers.max_ratio[number] = result.max_ratio
+        answers.coef[i] = c / features.scales
+    answers.status[i] = list(Status).index(result.status)
+    answers.max_ratio[i] = result.max_ratio
     sizes = np.abs(np.asarray(result.residuals))
     tolerance = result.certificate.tolerance
     if tolerance is not None:
         units = np.asarray(tolerance)[: sizes.size]
         sizes = np.divide(sizes, units, out=np.zeros_like(sizes), where=units > 0.0)
-    answers.worst_row[number] = int(np.argmax(sizes))
+    answers.worst_row[i] = int(np.argmax(sizes))
     infeasible = result.status is Status.INFEASIBLE
-    answers.lower_bound[number] = result.certificate.lower_bound if infeasible else 0.0
+    answers.lower_bound[i] = result.certificate.lower_bound if infeasible else 0.0
     claim = result.fit if result.fit is not None else result.certificate.objective
-    if claim is not None:
-        answers.objective[number] = claim.value
-        answers.objective_lower[number] = max(claim.lower, 0.0)
-        answers.closed[number] = claim.closed
-    answers.met[number] = result.status is Status.MET
-    answers.corrected[number] = batch.psd
+    if claim is None:
+        y = np.concatenate([answers.coef[i] * features.scales, answers.packed[i]])
+        chunk = batch.readings.chunk(number, number + 1)
+        z = features.psi[: chunk.b.size] @ y - chunk.b[0]
+        answers.objective[i] = chunk.weights[0] @ z**2
+    else:
+        answers.objective[i] = claim.value
+        answers.objective_lower[i] = max(claim.lower, 0.0)
+        answers.closed[i] = claim.closed
+    answers.met[i] = result.status is Status.MET
+    answers.corrected[i] = batch.psd
 
 
 def certified(batch: Batch, answers: Answers, number: int) -> Result:
@@ -136,6 +149,8 @@ def certified(batch: Batch, answers: Answers, number: int) -> Result:
     if answers.closed[number] and fine.objective[0] >= answers.objective_lower[number] * DOWN:
         answers, number = fine, 0
     y = np.concatenate([answers.coef[number] * features.scales, answers.packed[number]])
+    if not np.isfinite(y).all():
+        return solve_alone(batch, number)
     if features.p:
         fitted = features.psi[:m, : features.p] @ y[: features.p]
         given["b"] = given["b"] - fitted

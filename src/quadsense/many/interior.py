@@ -34,8 +34,8 @@ TO_BOUNDARY = 0.98
 SHORTER = 0.8
 """Factor by which a step is shortened until it stays inside the cone."""
 
-MIN_STEP = 1e-6
-"""Length of a step below which nothing more is gained."""
+MIN_STEP = 1e-2
+"""Length of a step below which nothing more is gained: no A, or hardly one, is within all ends."""
 
 FIRST_WIDTH = 0.1
 """Slack of an end that is crossed at the start, in units of the tolerance."""

@@ -473,7 +473,7 @@ def factor(
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def judge(
     z: Any, b: Any, w: Any, lengths: Any, sizes: Any, rounding: float, target: bool,
-    below: Any, above: Any, unit: Any,
+    below: Any, above: Any, unit: Any, pushes: Any,
     ratio: Any, row: Any, met: Any, most: Any, fewest: Any, errors: Any, support: Any, rooms: Any,
 ) -> None:  # fmt: skip
     """Compare what each matrix reads with its intervals, and add up what it costs.
@@ -481,8 +481,8 @@ def judge(
     Parameters
     ----------
     z : (k, r) array
-        Residuals; overwritten by these times the weights. The last is that of the trace, where r
-        is m + 1.
+        Residuals; overwritten by y, ``W z`` plus half the pushes. The last is that of the trace,
+        where r is m + 1.
     b : (k, m) array
     w : (1 or k, r) array
     lengths : (r,) array
@@ -495,6 +495,8 @@ def judge(
         Whether there are intervals.
     below, above, unit : (1 or k, m) arrays
         See `readings.Ends`; without intervals infinite where a reading is missing.
+    pushes : (0 or k, m) array
+        Multipliers of the ends, positive at an upper one.
     ratio, row, met : (k,) arrays
         Largest ratio to the tolerance, its row, and whether all intervals are surely met.
     most, fewest : (k,) arrays
@@ -502,8 +504,8 @@ def judge(
     errors : (k,) array
         Weighted sum of squares of bounds on the errors of residuals.
     support : (k, 3) array
-        Of ``y = W z``: the largest y.v over v in the intervals, infinite where y belongs to an end
-        that does not exist; the sum of the moduli of its terms; ``sum |y_i| unit_i``.
+        The largest y.v over v in the intervals, infinite where y belongs to an end that does not
+        exist; the sum of the moduli of its terms; ``sum |y_i| unit_i``.
     rooms : (k,) array
         The largest sum of squares of an A that meets all intervals; infinite where a reading that
         counts has one end.
@@ -511,6 +513,7 @@ def judge(
     k, m = b.shape
     r = z.shape[1]
     gw, ge = (0 if w.shape[0] == 1 else 1), (0 if below.shape[0] == 1 else 1)
+    pushed = pushes.shape[0] > 0
     for i in range(k):
         worst, place, held = -1.0, 0, True
         high = low = err = 0.0
@@ -529,6 +532,8 @@ def judge(
                 low += weight * least * least
                 err += weight * e * e
             y = weight * own
+            if pushed and j < m:
+                y += 0.5 * pushes[i, j]
             z[i, j] = y
             if j >= m:
                 continue
@@ -565,24 +570,6 @@ def judge(
         most[i], fewest[i], errors[i] = high, low, err
         support[i, 0], support[i, 1], support[i, 2] = value, mass, cost
         rooms[i] = far
-
-
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def positive_parts(G: Any, n: int, is_complex: bool, P: Any) -> None:
-    """Write the positive semidefinite parts of packed matrices, as sums of squares."""
-    R, I, VR, VI = np.empty((n, n)), np.zeros((n, n)), np.empty((n, n)), np.empty((n, n))  # noqa: E741
-    values, x = np.empty(n), np.empty(G.shape[1])
-    for i in range(G.shape[0]):
-        VR[:] = 0.0
-        VI[:] = 0.0
-        for j in range(n):
-            VR[j, j] = 1.0
-        unpack(G[i], R, I, is_complex)
-        rotate(R, I, VR, VI, is_complex)
-        for j in range(n):
-            values[j] = R[j, j]
-        add_squares(values, VR, VI, x, is_complex)
-        P[i] = x
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")

@@ -18,6 +18,7 @@ from scipy.linalg import solve_triangular
 from quadsense.arrays import Vector
 from quadsense.core import packed
 from quadsense.core.intervals import UNIT
+from quadsense.core.records import changed
 from quadsense.many import kernels
 from quadsense.proofs.rounding import gamma
 
@@ -66,13 +67,15 @@ class Features:
         exponents = np.where(roots > 0.0, np.frexp(np.where(roots > 0.0, roots, 1.0))[1], 0)
         scales = np.ldexp(1.0, exponents)
         psi = np.concatenate([covariates / scales, phi], axis=1)
-        n = U.shape[1]
-        if trace is not None:
-            row = np.zeros(psi.shape[1])
-            row[len(scales) : len(scales) + n] = 1.0
-            psi = np.vstack([psi, row])
         lengths = np.linalg.norm(psi, axis=1) * (1.0 + gamma(psi.shape[1] + 8))
-        return cls(np.ascontiguousarray(psi), scales, n, np.iscomplexobj(U), trace, lengths)
+        found = cls(psi, scales, U.shape[1], np.iscomplexobj(U), None, lengths)
+        return found if trace is None else found.with_trace(trace)
+
+    def with_trace(self, trace: float) -> Features:
+        """Return the same with a row for a fixed trace, where there is none."""
+        row = np.concatenate([np.zeros(self.p), self.identity])
+        lengths = np.append(self.lengths, math.sqrt(self.n) * (1.0 + gamma(self.n)))
+        return changed(self, psi=np.vstack([self.psi, row]), trace=trace, lengths=lengths)
 
     @property
     def p(self) -> int:

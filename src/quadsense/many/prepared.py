@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.arrays import to_numpy
 from quadsense.core import packed
 from quadsense.many.batch import Answers, Batch
 from quadsense.many.fallback import certified, solve_alone, take
@@ -85,7 +86,7 @@ class Prepared:
     def __init__(self, U: Any, b: Any, asked: dict[str, Any]) -> None:
         self._asked = asked
         with one_blas_thread():
-            first = np.zeros((1, np.shape(U)[0])) if b is None else np.asarray(b)[None]
+            first = np.zeros((1, np.shape(U)[0])) if b is None else to_numpy(b)[None]
             self._batch = make_batch(U, first, **asked)
             self._stream = None if b is None else _RunningSquares(self._batch)
             _ = self._batch.normal
@@ -138,7 +139,7 @@ class Prepared:
             if self._stream.pending:
                 self._batch = self._stream.batch(self._asked)
             return self._batch
-        found = np.asarray(b)
+        found = to_numpy(b)
         batch = self._batch
         other = object.__new__(Batch)
         other.__dict__.update(batch.__dict__)
@@ -233,9 +234,9 @@ class _RunningSquares:
             raise ValueError(
                 "append needs first rows that determine A: give more rows to prepare(U, b)"
             )
-        given = np.asarray(rows)
+        given = to_numpy(rows)
         given = given[None] if given.ndim == 1 else given
-        b = np.asarray(readings, np.float64).reshape(-1)
+        b = np.asarray(to_numpy(readings), np.float64).reshape(-1)
         n = self.features.n
         if given.shape != (b.size, n):
             raise ValueError(

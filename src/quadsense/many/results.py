@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from quadsense.arrays import is_tensor, placed
 from quadsense.core.records import cached_property
 from quadsense.many.normal import unpacked
 from quadsense.vocabulary import Status
@@ -31,6 +32,8 @@ RATIO_EDGES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, np.inf)
 @dataclass(frozen=True)
 class ManyResults:
     """The answers to `quadsense.solve_many`: arrays of one entry per problem.
+
+    Where B is a torch tensor, these are tensors on its device.
 
     Attributes
     ----------
@@ -66,62 +69,67 @@ class ManyResults:
         """The `Status` of each problem; compare it with a status or its name."""
         return np.array(STATUSES, dtype=object)[self.answers.status]
 
+    def _placed(self, values: Any) -> Any:
+        """Return some of the answers where B is."""
+        B = None if self.batch is None else self.batch.readings.B
+        return placed(values, B) if is_tensor(B) else values
+
     @cached_property
     def A(self) -> npt.NDArray[Any]:
         """The matrices, (k, n, n)."""
-        return unpacked(self.packed, self.n, self.is_complex)
+        return self._placed(unpacked(self.answers.packed, self.n, self.is_complex))
 
     @property
     def packed(self) -> npt.NDArray[np.float64]:
         """The matrices as vectors of the same norm, (k, N): the diagonal, then the entries above
         it times sqrt(2), for complex A their real parts and then their imaginary ones."""
-        return self.answers.packed
+        return self._placed(self.answers.packed)
 
     @property
     def coef(self) -> npt.NDArray[np.float64]:
         """Coefficients of the covariates, (k, p)."""
-        return self.answers.coef
+        return self._placed(self.answers.coef)
 
     @property
     def met(self) -> npt.NDArray[np.bool_]:
         """Whether every reading is verified to be within its interval."""
-        return self.answers.met
+        return self._placed(self.answers.met)
 
     @property
     def success(self) -> npt.NDArray[np.bool_]:
         """Whether the status is MET or OPTIMAL."""
         good = np.array([status.success for status in STATUSES])
-        return np.asarray(good[self.answers.status])
+        return self._placed(good[self.answers.status])
 
     @property
     def max_ratio(self) -> npt.NDArray[np.float64]:
         """Largest error over its tolerance; without a tolerance the largest error."""
-        return self.answers.max_ratio
+        return self._placed(self.answers.max_ratio)
 
     @property
     def worst_row(self) -> npt.NDArray[np.int32]:
         """The row of U with that ratio."""
-        return self.answers.worst_row
+        return self._placed(self.answers.worst_row)
 
     @property
     def lower_bound(self) -> npt.NDArray[np.float64]:
         """Where INFEASIBLE, a proved lower bound on the `max_ratio` of every A; otherwise 0."""
-        return self.answers.lower_bound
+        return self._placed(self.answers.lower_bound)
 
     @property
     def objective(self) -> npt.NDArray[np.float64]:
         """The weighted sum of squares."""
-        return self.answers.objective
+        return self._placed(self.answers.objective)
 
     @property
     def objective_lower(self) -> npt.NDArray[np.float64]:
         """A proved lower bound on the best one."""
-        return self.answers.objective_lower
+        return self._placed(self.answers.objective_lower)
 
     @property
     def corrected(self) -> npt.NDArray[np.bool_]:
         """Whether the cone or the intervals change the answer: it is not plain least squares."""
-        return self.answers.corrected
+        return self._placed(self.answers.corrected)
 
     def __getitem__(self, number: Any) -> Result:
         """Return the ordinary `Result` of a problem, with its certificate.
@@ -159,7 +167,7 @@ class ManyResults:
         """
         batch = import_module("quadsense.many.solve").make_batch(U, B, **self.asked)
         sizes = batch.readings.k, batch.features.size
-        if sizes != self.packed.shape:
+        if sizes != self.answers.packed.shape:
             raise ValueError(
                 f"the results are {len(self)} of order {self.n}, but the data are {sizes[0]} of "
                 f"order {batch.features.n}"
@@ -208,9 +216,10 @@ class ManyResults:
         }  # fmt: skip
         for j in range(a.coef.shape[1]):
             columns[f"coef[{j}]"] = a.coef[:, j]
+        A = unpacked(a.packed, self.n, self.is_complex)
         for j in range(self.n):
             for k in range(j, self.n):
-                columns[f"A[{j},{k}]"] = self.A[:, j, k]
+                columns[f"A[{j},{k}]"] = A[:, j, k]
         return pandas.DataFrame(columns)
 
     def save(self, path: Any) -> None:
@@ -229,9 +238,9 @@ class ManyResults:
             f"{len(self):,} problems, {kind} A of order {self.n}, in {self.seconds:.3g} s",
             f"status      {counts}",
         ]
-        share = float(np.mean(self.corrected)) if len(self) else 0.0
+        share = float(np.mean(self.answers.corrected)) if len(self) else 0.0
         lines.append(f"corrected   {share:.1%} by the cone or the intervals")
-        ratios = self.max_ratio[np.isfinite(self.max_ratio)]
+        ratios = self.answers.max_ratio[np.isfinite(self.answers.max_ratio)]
         if self.target and ratios.size:
             numbers = np.histogram(ratios, RATIO_EDGES)[0]
             most = max(int(numbers.max()), 1)

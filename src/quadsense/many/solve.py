@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,8 +89,8 @@ def solve_many(
     U : array of shape (m, n)
         The probes, dense, n up to 16.
     B : array of shape (k, m)
-        One problem per row: an array, a memory map, an HDF5 or Zarr dataset, or a tensor. It is
-        read in chunks.
+        One problem per row: an array, a memory map, an HDF5 or Zarr dataset, or a torch tensor. It
+        is read in chunks, to float64 in main memory.
     delta : float or array_like, optional
         Tolerance: a number, or of shape (m,), (k, 1) or (k, m). Without one the answers are
         optimal instead of met.
@@ -124,7 +126,7 @@ def solve_many(
     Returns
     -------
     ManyResults
-        Of NumPy arrays, wherever B is.
+        Of NumPy arrays; where B is a tensor, of tensors on its device.
 
     Raises
     ------
@@ -187,7 +189,8 @@ def make_batch(
     trace = _checked_trace(trace)
     m = len(rows)
     if covariates is not None:
-        covariates = as_numbers("covariates", covariates)
+        given = is_array(covariates)
+        covariates = to_numpy(covariates) if given else as_numbers("covariates", covariates)
         covariates = covariates[:, None] if covariates.ndim == 1 else covariates
         if covariates.ndim != 2 or len(covariates) != m or covariates.dtype.kind not in "uif":
             raise ValueError(
@@ -290,32 +293,42 @@ class _Bar:
 
 
 def _run(batch: Batch, answers: Answers, fallback: bool, bar: _Bar) -> None:
-    """Answer all problems, until a limit is reached."""
+    """Answer all problems, until a limit is reached; of values that are wrong, name the first."""
     k, size = batch.readings.k, batch.chunk_rows
+    wrong: list[tuple[int, Exception]] = []
     try:
         with suppress(Stop):
             look()
-            _ = batch.normal
+            _ = batch.normal, [each.normal for each in batch.at_ends]
             flops = max(FLOPS_PER_PROBLEM, 40.0 * batch.features.psi.size) * k
-            by_rows(partial(_range, batch, answers, fallback, bar, size), k, flops)
+            starts = iter(range(0, k, size))
+            by_rows(partial(_chunks, batch, answers, fallback, bar, starts, wrong), k, flops)
+            if wrong:
+                raise min(wrong, key=itemgetter(0))[1]
             if fallback:
                 _decide_others(batch, answers, bar)
     finally:
         bar.close()
 
 
-def _range(
-    batch: Batch, answers: Answers, fallback: bool, bar: _Bar, size: int, first: int, last: int
-) -> None:
-    """Answer a range of problems chunk by chunk."""
-    for begin in range(first, last, size):
-        end = min(begin + size, last)
+def _chunks(
+    batch: Batch, answers: Answers, fallback: bool, bar: _Bar, starts: Iterator[int],
+    wrong: list[tuple[int, Exception]], *_range: int,
+) -> None:  # fmt: skip
+    """Answer the next chunk until there is none: of several threads, none waits for another."""
+    for begin in starts:
+        end = min(begin + batch.chunk_rows, batch.readings.k)
         try:
             look()
+            chunk = batch.readings.chunk(begin, end)
+            batch.work(chunk, answers)
         except Stop:
             return
-        chunk = batch.readings.chunk(begin, end)
-        batch.work(chunk, answers)
+        except Exception as error:
+            wrong.append((begin, error))
+            for _ in starts:
+                pass
+            return
         part = slice(begin, end)
         status, decided = judged(batch, answers, part)
         done = decided | chunk.empty | (not fallback)

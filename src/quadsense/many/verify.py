@@ -11,7 +11,7 @@ from quadsense.arrays import Vector
 from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix, is_positive
 from quadsense.many.batch import NEGLIGIBLE, Answers, Batch
-from quadsense.many.fallback import certified
+from quadsense.many.fallback import certified, solve_alone, take
 from quadsense.many.normal import Normal
 from quadsense.many.readings import Chunk
 from quadsense.many.results import STATUSES, ManyResults
@@ -96,7 +96,9 @@ def _holds_alone(batch: Batch, answers: Answers, number: int) -> bool:
     """Return whether `solve` proves what is claimed of a problem, whose intervals may bind."""
     status = STATUSES[answers.status[number]]
     features = batch.features
-    y = np.concatenate([answers.coef[number] * features.scales, answers.packed[number]])
+    if features.p:
+        return _found_again(batch, answers, number)
+    y = answers.packed[number]
     if not np.isfinite(y).all():
         return False
     one = certified(batch, answers, number)
@@ -121,4 +123,20 @@ def _holds_alone(batch: Batch, answers: Answers, number: int) -> bool:
         and claim.lower - room <= value
         and answers.objective_lower[number] <= claim.value + room
         and answers.lower_bound[number] <= one.certificate.lower_bound * (1.0 + AGREE)
+    )
+
+
+def _found_again(batch: Batch, answers: Answers, number: int) -> bool:
+    """Return whether `solve` finds the same answer of a problem with covariates, and proves it."""
+    one = solve_alone(batch, number)
+    again = Answers.empty(1, batch.features.size, batch.features.p)
+    take(batch, again, number, one, 0)
+    data = one.certificate.data
+    return (
+        data is not None
+        and one.certificate.verify(data)
+        and all(
+            np.allclose(values[number], getattr(again, name)[0], rtol=AGREE, equal_nan=True)
+            for name, values in vars(answers).items()
+        )
     )

@@ -13,23 +13,24 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core import packed, products
+from quadsense.core.packed import FEATURE_ROWS
 from quadsense.device import DeviceArray, tensor_of
-from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.views import is_dense, is_in_parts
+from quadsense.system.memory import BLOCK_ELEMENTS, FLOAT64_BYTES, GIB
 from quadsense.system.watch import BLOCK_FLOPS, look
 
 Weigh = Callable[[slice, Array], Array]
 """``weigh(rows, p)`` takes a slice of rows and their images, (k, rows), which it may change; it
 returns an array of their shape."""
 
+MIN_BLOCKS = 8
+"""Blocks of K that are computed at least: above the diagonal they are about half of it."""
+
 NARROW = 64
-"""Columns that a block has at least."""
+"""Columns, or rows, that a block has at least."""
 
-FEATURE_ROWS = 1024
-"""Rows whose features are formed together: they and their products stay in cache."""
-
-DEVICE_ENTRIES = 2**26
-"""Entries of features formed together on a device: half a gigabyte."""
+DEVICE_ENTRIES = GIB // 2 // FLOAT64_BYTES
+"""Entries of features formed together on a device."""
 
 
 def one_pass(F: Any, Y: Array, weigh: Weigh | None) -> tuple[Array, Any]:
@@ -69,7 +70,7 @@ def one_pass(F: Any, Y: Array, weigh: Weigh | None) -> tuple[Array, Any]:
 
 
 def writable(image: Array, given: Array) -> Array:
-    """Images of a factor, (k, rows), with each row in one piece, to be written to."""
+    """Return images of a factor, (k, rows), with each row in one piece, to be written to."""
     if isinstance(image, np.ndarray):
         image = np.require(image, requirements=("C", "W"))
         return image.copy() if np.may_share_memory(image, given) else image
@@ -107,14 +108,14 @@ def gram_triangle(F: Any, single: bool = False, lower: bool = False) -> npt.NDAr
 
 
 def gram_times(F: Any, Y: Array) -> Array:
-    """``K @ Y`` with K never held whole: (m,) or (m, k) to the same.
+    """Return ``K @ Y`` with K never held whole: (m,) or (m, k) to the same.
 
     Only the upper half of K is computed (K is symmetric): about m^2 n flops.
     """
     xp = F.xp
     columns = Y if Y.ndim == 2 else Y[:, None]
-    size = max(1, min(BLOCK_ELEMENTS // max(F.m, 1), max(64, -(-F.m // 8))))
-    size = min(size, max(64, int(BLOCK_FLOPS / (2.0 * max(F.m * F.n, 1)))))
+    size = max(1, min(BLOCK_ELEMENTS // max(F.m, 1), max(NARROW, -(-F.m // MIN_BLOCKS))))
+    size = min(size, max(NARROW, int(BLOCK_FLOPS / (2.0 * max(F.m * F.n, 1)))))
     below = xp.zeros_like(columns)
     parts = []
     for begin in range(0, F.m, size):

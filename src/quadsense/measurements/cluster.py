@@ -19,6 +19,7 @@ import numpy as np
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core import packed
+from quadsense.files.strips import STRIP_BYTES
 from quadsense.measurements.parted import OnDisk, Parted, Work, normal_of
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.shards import (
@@ -32,6 +33,7 @@ from quadsense.measurements.shards import (
     sums_of_share,
     surveyed,
 )
+from quadsense.system.memory import GIB
 from quadsense.system.watch import Stop, look
 
 POLL = 0.1
@@ -100,7 +102,7 @@ class Workers:
         )
 
     def _gathered(self, futures: Any) -> Any:
-        """Results of these, with an eye on limits and signals meanwhile."""
+        """Return results of these, with an eye on limits and signals meanwhile."""
         client = self.client
 
         async def gather() -> Any:
@@ -109,7 +111,7 @@ class Workers:
         return self._on_loop(gather())
 
     def _on_loop(self, coroutine: Any) -> Any:
-        """What a coroutine of the client's comes to."""
+        """Return what a coroutine of the client's comes to."""
         from distributed.comm import CommClosedError
 
         coming = asyncio.run_coroutine_threadsafe(coroutine, self.client.loop.asyncio_loop)
@@ -157,13 +159,13 @@ class Workers:
             )
 
     def held(self, futures: Sequence[Any]) -> list[bool]:
-        """Which of these are there, or will be."""
+        """Return which of these are there, or will be."""
         return [
             future is not None and future.status in ("pending", "finished") for future in futures
         ]
 
     def holders(self, futures: Sequence[Any]) -> tuple[list[list[str]], dict[str, int]]:
-        """Which workers have each of these, by address, and the threads of all workers."""
+        """Return which workers have each of these, by address, and the threads of all workers."""
         client = self.client
 
         async def ask() -> Any:
@@ -178,7 +180,7 @@ class Workers:
 Holders = Sequence[Sequence[str]]
 """Workers that have each part, by address; none where it is being loaded."""
 
-SHARE_BYTES = 2**29
+SHARE_BYTES = GIB // 2
 """Rows of a share, unless a single part is larger: a second of work, so that what is no longer
 needed ends soon, and a lost worker does not lose much."""
 
@@ -186,7 +188,7 @@ needed ends soon, and a lost worker does not lose much."""
 def shared_out(
     parts: Iterable[int], holders: Holders, threads: Mapping[str, int], sizes: Sequence[int]
 ) -> list[list[int]]:
-    """Parts in shares, each in order; parts that no worker has yet are shares of their own.
+    """Return parts in shares, each in order; parts that no worker has yet are shares of their own.
 
     Parameters
     ----------
@@ -211,7 +213,7 @@ def shared_out(
 
 
 def moves(holders: Holders, threads: Mapping[str, int], sizes: Sequence[int]) -> dict[int, str]:
-    """Parts that other workers should have, and who: those that have more pass some on.
+    """Return parts that other workers should have, and who: those that have more pass some on.
 
     A part is passed on only where both of them then have less to do than the one had. Nothing is
     while some part is being loaded.
@@ -242,7 +244,7 @@ def _load(parts: Iterable[int], sizes: Sequence[int]) -> int:
 def _owned(
     parts: Iterable[int], holders: Holders, threads: Mapping[str, int], sizes: Sequence[int]
 ) -> dict[str | None, list[int]]:
-    """Parts of every worker: of several that have one, who has least to do."""
+    """Return parts of every worker: of several that have one, who has least to do."""
     owned: dict[str | None, list[int]] = {}
     loads = dict.fromkeys(threads, 0.0)
     for part in parts:
@@ -257,7 +259,7 @@ def _owned(
 
 
 def _divided(parts: Sequence[int], sizes: Sequence[int], count: int) -> list[list[int]]:
-    """Neighbours together, in `count` shares of about the same size, none of them empty."""
+    """Return neighbours together, in `count` shares of about the same size, none of them empty."""
     total, before = _load(parts, sizes), 0
     found: list[list[int]] = [[] for _ in range(count)]
     for part in parts:
@@ -274,8 +276,8 @@ MORE, FEWER = 8, 2
 """Shares whose sums are added up together by one task, each of which takes Dask some milliseconds;
 fewer where sums are `LARGE`."""
 
-LARGE = 2**25
-"""Bytes."""
+LARGE = STRIP_BYTES
+"""Bytes, as many as are read together."""
 
 
 class OnCluster(Parted):
@@ -317,7 +319,7 @@ class OnCluster(Parted):
         return same or super().same_as(other)
 
     def place(self, part: int, row: int) -> str:
-        """File and row."""
+        """Return the file and row."""
         return self.shards[part].row(row)
 
     # --- what is on the workers ----------------------------------------------------------------
@@ -340,7 +342,7 @@ class OnCluster(Parted):
                 self._facts[part] = future
 
     def _surveyed(self, parts: Sequence[int]) -> list[Any]:
-        """Futures of norms and exponents."""
+        """Return futures of norms and exponents."""
         if not parts:
             return []
         client, name = self.workers.client, f"quadsense_survey-{uuid.uuid4().hex}"
@@ -349,7 +351,7 @@ class OnCluster(Parted):
         return list(client.map(surveyed, rows, dtype=self.dtype.str, key=keys))
 
     def _found_facts(self) -> list[Any]:
-        """Norms and exponents of every part, which the workers keep too."""
+        """Return norms and exponents of every part, which the workers keep too."""
 
         def ask() -> list[Any]:
             self._hold()
@@ -362,7 +364,7 @@ class OnCluster(Parted):
     # --- every part ----------------------------------------------------------------------------
 
     def _shares(self, parts: Sequence[int]) -> list[list[int]]:
-        """Parts, those together that one thread of a worker has to do."""
+        """Return parts, those together that one thread of a worker has to do."""
         holders, threads = self.workers.holders(self._rows)
         self._moving = [
             (worker, future)
@@ -389,7 +391,7 @@ class OnCluster(Parted):
         places: dict[int, int],
         summed_of: int = 0,
     ) -> list[Any]:
-        """What `work` makes of some parts, one task per share, not yet submitted.
+        """Return what `work` makes of some parts, one task per share, not yet submitted.
 
         Of arrays with one entry per row of all parts, each part gets its share; of lists, with one
         entry per wanted part, its own. Sums are of a tree of `summed_of` parts.
@@ -427,7 +429,7 @@ class OnCluster(Parted):
         return delayed(same, pure=False, traverse=False)(value, dask_key_name=key)
 
     def _ask(self, tasks: Any) -> Any:
-        """Futures of tasks."""
+        """Return futures of tasks."""
         import dask
 
         # Shares of vectors go with their tasks, by design.
@@ -435,7 +437,7 @@ class OnCluster(Parted):
             return self.workers.client.compute(tasks, optimize_graph=False)
 
     def each(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> list[Any]:
-        """What `work` makes of every part."""
+        """Return what `work` makes of every part."""
         self._passes[0] += 1
         return self._some(work, range(len(self.shards)), shared, split)
 
@@ -446,7 +448,7 @@ class OnCluster(Parted):
         shared: Sequence[Any] = (),
         split: Sequence[Any] = (),
     ) -> list[Any]:
-        """What `work` makes of some parts."""
+        """Return what `work` makes of some parts."""
         places = {part: place for place, part in enumerate(parts)}
         shares: list[list[int]] = []
 
@@ -463,7 +465,7 @@ class OnCluster(Parted):
         return found
 
     def total(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> Any:
-        """The sum of what `work` makes of every part: of neighbours first, and so on."""
+        """Return the sum of what `work` makes of every part: of neighbours first, and so on."""
         from dask import delayed
 
         count = len(self.shards)
@@ -492,21 +494,21 @@ class OnCluster(Parted):
         return np.require(found, requirements="W")
 
     def _together(self, work: Work) -> int:
-        """How many sums one task adds up."""
+        """Return how many sums one task adds up."""
         order = packed.size_of(self.n, self.is_complex) if work is normal_of else self.n
         return FEWER if order * order * self.dtype.itemsize > LARGE else MORE
 
     # --- some rows -----------------------------------------------------------------------------
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
+        """Return dense rows `first` to `last`."""
         parts, ranges = self._ranges(first, last)
         if not parts:
             return np.empty((0, self.n), self.dtype)
         return np.concatenate(self._some(cut, parts, split=(ranges,)))
 
     def take(self, index: Array) -> Array:
-        """Those rows."""
+        """Return those rows."""
         index = to_numpy(index)
         found = np.empty((index.size, self.n), self.dtype)
         chosen = list(self.parts_of(index))
@@ -519,7 +521,7 @@ class OnCluster(Parted):
         return found
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2``: the fewer of the two go to where the others are."""
+        """Return ``|<u_i, u_j>|^2``: the fewer of the two go to where the others are."""
         if rows.stop - rows.start > columns.stop - columns.start:
             return self.gram(columns, rows).T
         few = self.block(rows.start, rows.stop)
@@ -529,7 +531,7 @@ class OnCluster(Parted):
         return np.concatenate(self._some(moduli, parts, (few,), (ranges,)), axis=1) ** 2
 
     def _ranges(self, first: int, last: int) -> tuple[list[int], list[tuple[int, int]]]:
-        """Parts that have rows of a range, and which of theirs these are."""
+        """Return parts that have rows of a range, and which of theirs these are."""
         parts, ranges = [], []
         for part in range(len(self.shards)):
             here = self.span(part)
@@ -545,6 +547,3 @@ class InChunks(OnDisk):
     """Rows of a dask.array without a cluster: computed chunk by chunk, whenever they are needed."""
 
     storage = "dask"
-
-    def __init__(self, shards: Shards) -> None:
-        super().__init__(shards)  # type: ignore[arg-type]  # they are read alike

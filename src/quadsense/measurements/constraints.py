@@ -19,21 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, Vector, as_numbers, is_numpy
+from quadsense.arrays import Array, Vector, as_numbers, complex_of, is_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import SPARSE_SHARE, Dense, Sparse
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import Axes, Stack
-from quadsense.measurements.validate import checked_vector
+from quadsense.measurements.validate import MAX_SKEW, checked_vector
 from quadsense.typing import SupportsSparse, is_number, to_list
-
-SKEW = 1e-8
-"""Largest part of C by which it may differ from its conjugate transpose, as rounding does."""
-
-DENSE_SHARE = 0.1
-"""Share of nonzero entries from which rows are held dense."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class Constraint:
 def checked_constraints(
     trace: Any, constraints: Iterable[Any], n: int, is_complex: bool
 ) -> tuple[Constraint, ...]:
-    """What was asked of ``<C, A>``, or a ValueError that names the constraint.
+    """Return what was asked of ``<C, A>``, or a ValueError that names the constraint.
 
     Parameters
     ----------
@@ -114,7 +107,7 @@ def _checked_ends(name: str, lo: Any, hi: Any) -> tuple[float, float]:
 
 
 def _checked_matrix(name: str, C: Any, n: int, is_complex: bool) -> tuple[Any, Vector | None]:
-    """C, or X and its signs, in float64 or complex128."""
+    """Return C, or X and its signs, in float64 or complex128."""
     if isinstance(C, SensedMatrix):
         C = C.to_dense() if C.factor is None else (C.factor, 1.0 if C.signs is None else C.signs)
     if isinstance(C, tuple):
@@ -130,7 +123,7 @@ def _checked_matrix(name: str, C: Any, n: int, is_complex: bool) -> tuple[Any, V
         raise ValueError(f"{name}: C has shape {values.shape}, but must have shape ({n}, {n})")
     skew = abs(values - values.conj().T)
     largest = float(abs(values).max()) if values.shape[0] else 0.0
-    if float(skew.max()) > SKEW * largest:
+    if float(skew.max()) > MAX_SKEW * largest:
         i, j = (int(k) for k in np.unravel_index(skew.argmax(), skew.shape))
         what = "Hermitian" if is_complex else "symmetric"
         raise ValueError(
@@ -144,7 +137,7 @@ def _checked_matrix(name: str, C: Any, n: int, is_complex: bool) -> tuple[Any, V
 
 
 def _numbers(name: str, values: Any, is_complex: bool) -> Any:
-    """An array or CSR array of finite float64 or complex128, real where A is."""
+    """Return an array or CSR array of finite float64 or complex128, real where A is."""
     if sp.issparse(values):
         found = sp.csr_array(values, copy=True)
         found.sum_duplicates()
@@ -163,7 +156,7 @@ def _numbers(name: str, values: Any, is_complex: bool) -> Any:
 
 
 def with_constraints(rows: Sensing, given: Any, constraints: tuple[Constraint, ...]) -> Any:
-    """The probes with those of the constraints below, and W for both.
+    """Return the probes with those of the constraints below, and W for both.
 
     Parameters
     ----------
@@ -215,7 +208,7 @@ def _beside(above: Any, below: Any) -> Any:
 
 
 def _taken_apart(constraint: Constraint) -> tuple[Vector, Any, Vector]:
-    """The diagonal, and rows and their weights for the rest."""
+    """Return the diagonal, and rows and their weights for the rest."""
     C: Any = constraint.matrix
     if constraint.signs is not None:
         X = sp.csr_array(C.T) if sp.issparse(C) else np.ascontiguousarray(C.T)
@@ -242,18 +235,18 @@ def _taken_apart(constraint: Constraint) -> tuple[Vector, Any, Vector]:
 
 
 def _ldexp(values: npt.NDArray[Any], exponents: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """``values 2^exponents``: no digit changes."""
+    """Return ``values 2^exponents``: no digit changes."""
     if not np.iscomplexobj(values):
         return np.ldexp(values, exponents)
-    return np.ldexp(values.real, exponents) + 1j * np.ldexp(values.imag, exponents)
+    return complex_of(np.ldexp(values.real, exponents), np.ldexp(values.imag, exponents))
 
 
 def _probes(X: Any, beside: Probes) -> Probes:
-    """Rows of that array, dense or sparse as suits them, where the others live."""
+    """Return rows of that array, dense or sparse as suits them, where the others live."""
     full = not sp.issparse(X)
     if not is_numpy(beside.held_norms):
         return Dense(beside.own(X if full else X.toarray()))
     share = 1.0 if full else X.nnz / math.prod(X.shape)
-    if share > DENSE_SHARE:
+    if share > SPARSE_SHARE:
         return Dense(X if full else X.toarray())
     return Sparse(X)

@@ -11,22 +11,25 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 from scipy.linalg.lapack import dpotrf, dpstrf, spotrf
 
-from quadsense.arrays import Array, device, like, to_numpy
+from quadsense.arrays import Array, Vector, device, like, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
-from quadsense.measurements.diagonal import known_basis
+from quadsense.measurements.arrays import SPARSE_SHARE
+from quadsense.measurements.blockwise import NARROW
 from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import CLEAR_PIVOT, Sensing
-from quadsense.system.memory import MAX_FORMED_BYTES
-from quadsense.system.watch import BLOCK_FLOPS
+from quadsense.measurements.stack import Stack
+from quadsense.system.memory import BLOCK_ELEMENTS, FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
+from quadsense.system.watch import BLOCK_FLOPS, cholesky_flops, real_flops
 
 
 class Gram(Protocol):
@@ -39,7 +42,7 @@ class Gram(Protocol):
         """Form K, where it is held; else it is formed when first used."""
 
     def apply(self, s: Array) -> Array:
-        """``K @ s``."""
+        """Return ``K @ s``."""
 
     def apply_part(self, s: Array, index: Array) -> Array:
         """``K @ s`` for an s that is zero outside `index`, reading those columns of K only."""
@@ -101,8 +104,8 @@ class ExplicitGram(_Operator):
         """K, blocks of rows at a time: of each only what the blocks before it do not have."""
         rows, xp = self.rows, self.rows.xp
         # No block is so large that it could not be interrupted.
-        cost = (8.0 if rows.is_complex else 2.0) * self.m * rows.n
-        width = max(self.m, int(BLOCK_ELEMENTS * cost / max(BLOCK_FLOPS, 64.0 * cost)))
+        cost = 2.0 * real_flops(rows.is_complex) * self.m * rows.n
+        width = max(self.m, int(BLOCK_ELEMENTS * cost / max(BLOCK_FLOPS, NARROW * cost)))
         found: list[tuple[int, Array]] = []  # where a block begins, and K from there on
         whole = []
         for block in rows.slices(width):
@@ -114,11 +117,11 @@ class ExplicitGram(_Operator):
         return xp.concat(whole, axis=0) if len(whole) > 1 else whole[0]
 
     def apply(self, s: Array) -> Array:
-        """``K @ s`` in 2 m^2 flops."""
+        """Return ``K @ s`` in 2 m^2 flops."""
         return self.values @ s
 
     def apply_part(self, s: Array, index: Array) -> Array:
-        """``K @ s`` from the rows of K in `index` (K is symmetric)."""
+        """Return ``K @ s`` from the rows of K in `index` (K is symmetric)."""
         xp = self.rows.xp
         return xp.take(s, index) @ xp.take(self.values, index, axis=0)
 
@@ -138,11 +141,11 @@ class SparseGram(_Operator):
         return kind.sparse_gram(self.rows.inverse)
 
     def apply(self, s: Array) -> Array:
-        """``K @ s`` in 2 nnz(K) flops."""
+        """Return ``K @ s`` in 2 nnz(K) flops."""
         return self.values @ s
 
     def apply_part(self, s: Array, index: Array) -> Array:
-        """``K @ s`` from the rows of K in `index` (K is symmetric)."""
+        """Return ``K @ s`` from the rows of K in `index` (K is symmetric)."""
         return self.values[index, :].T @ s[index]
 
 
@@ -155,13 +158,13 @@ class MatrixFreeGram(_Operator):
         self.rows, self.m = rows, rows.m
 
     def apply(self, s: Array) -> Array:
-        """``K @ s`` in 4 m n^2 or about m^2 n flops."""
+        """Return ``K @ s`` in 4 m n^2 or about m^2 n flops."""
         if 4 * self.rows.n <= self.rows.m:
             return self.rows.forward(self.rows.adjoint(s))
         return self.rows.gram_times(s)
 
     def apply_part(self, s: Array, index: Array) -> Array:
-        """``K @ s`` for an s that is zero outside `index`, from products with those rows."""
+        """Return ``K @ s`` for an s that is zero outside `index`, from products with those rows."""
         rows = self.rows
         if not rows.rank_one:
             return rows.gram_times(s)
@@ -174,11 +177,11 @@ class MatrixFreeGram(_Operator):
 FLOPS_AN_ENTRY = 30.0
 APPLICATIONS = 500.0
 # A K of this size stays in the last-level cache, where no other form comes near it.
-CACHED_BYTES = 2**25
+CACHED_BYTES = 32 * MIB
 
 
 def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[str, str]:
-    """Cheapest form of K, and why.
+    """Return the cheapest form of K, and why.
 
     Parameters
     ----------
@@ -197,26 +200,121 @@ def gram_form(m: int, n: int, orthonormal: bool, density: float = 1.0) -> tuple[
     """
     if orthonormal:
         return "identity", "the rows are orthonormal: K is the identity"
-    if density <= 0.1 and 20.0 * density * m * m <= MAX_FORMED_BYTES:
+    if density <= SPARSE_SHARE and 20.0 * density * m * m <= MAX_FORMED_BYTES:
         return "sparse", "the rows share few entries: K is kept sparse"
-    bytes_needed = 8 * m * m
-    small = bytes_needed <= MAX_FORMED_BYTES
+    bytes_needed = FLOAT64_BYTES * m * m
+    small = bytes_needed <= FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
     explicit = m * m * (2.0 * n + APPLICATIONS * FLOPS_AN_ENTRY)
     without = APPLICATIONS * min(4.0 * m * n * n, float(m) * m * n)
     if small and (explicit <= without or bytes_needed <= CACHED_BYTES):
-        return "explicit", f"K is formed once ({bytes_needed / 2**20:.0f} MiB)"
+        return "explicit", f"K is formed once ({bytes_needed / MIB:.0f} MiB)"
     why = "it would take more time to form it" if small else "it is larger than 2 GiB"
     return "matrix-free", f"K is applied without being formed: {why}"
 
 
 def make_gram(rows: Sensing, kind: str) -> Gram:
-    """K of these rows in that form."""
+    """Return K of these rows in that form."""
     if kind == "identity":
         return IdentityGram(rows.m)
     if kind == "sparse":
         return SparseGram(rows)
     return ExplicitGram(rows) if kind == "explicit" else MatrixFreeGram(rows)
 
+
+# --- normal matrices that are diagonal in a basis of matrices, which the rows know ---------------
+
+# A kind of probes that knows one says `is_diagonal` and has two methods:
+# ``normal_diagonal(weights)`` is a `Diagonal` or None, ``pooled(weights)`` are weights near these
+# for which there is one. Both take one weight per reading of the kind: of its `mix`, where it has
+# one.
+
+MAX_UNEVEN = 1e-12
+"""Relative difference of numbers that differ by rounding alone."""
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """A normal matrix ``F* W F`` that is diagonal in an orthonormal basis of matrices.
+
+    Attributes
+    ----------
+    values : array of shape (K,)
+        Its diagonal.
+    into, back : callable
+        Coordinates of a matrix in that basis, and the matrix of coordinates. For matrices that are
+        orthogonal to the basis the normal matrix is 0.
+    """
+
+    values: Vector
+    into: Callable[[Array], Vector]
+    back: Callable[[Vector], Array]
+
+
+@dataclass(frozen=True)
+class KnownBasis:
+    """The basis that the user's rows know, for readings that are multiples of theirs.
+
+    Attributes
+    ----------
+    kind : Probes
+    squares : array of shape (k,)
+        Squares of the multiples that the first k readings are.
+    conjugate : bool
+        Whether A is conjugated on its way in and out.
+    """
+
+    kind: Any
+    squares: Vector
+    conjugate: bool
+
+    def normal(self, weights: Vector) -> Diagonal | None:
+        """Return ``F* diag(weights) F``; None where these weights do not make it diagonal."""
+        count = self.squares.size
+        if np.any(weights[count:]):
+            return None
+        found: Diagonal | None = self.kind.normal_diagonal(weights[:count] * self.squares)
+        if found is None or not self.conjugate:
+            return found
+        into, back = found.into, found.back
+        return Diagonal(found.values, lambda A: into(A.conj()), lambda c: back(c).conj())
+
+    def pooled(self, weights: Vector) -> Vector:
+        """Weights near these which make it diagonal, as far as those of other readings allow."""
+        count, found = self.squares.size, weights.copy()
+        found[:count] = self.kind.pooled(weights[:count] * self.squares) / self.squares
+        return found
+
+
+def known_basis(F: Sensing) -> KnownBasis | None:
+    """Return the basis that the rows know, where the first readings are those of the kind."""
+    kind: Any = F.kind.parts[0] if isinstance(F.kind, Stack) else F.kind
+    if not kind.is_diagonal or F.has_zero_rows:
+        return None
+    inverse, W, own = to_numpy(F.raw.inverse), F.weights, kind.mix
+    if W is None:
+        return KnownBasis(kind, (inverse * inverse) ** 2, F.conjugate)
+    count = kind.m if own is None else own.shape[0]
+    if not sp.issparse(W) or W.shape[0] < count:
+        return None
+    starts = W.indptr[: count + 1]
+    columns = W.indices[: starts[-1]]
+    if own is None:
+        own_starts, own_columns, values = np.arange(count + 1), np.arange(count), 1.0
+    else:
+        own_starts, own_columns, values = own.indptr, own.indices, own.data
+    if not (np.array_equal(starts, own_starts) and np.array_equal(columns, own_columns)):
+        return None
+    ratios = W.data[: starts[-1]] * inverse[columns] ** 2 / values
+    if own is None:
+        return KnownBasis(kind, ratios**2, F.conjugate)
+    multiples = ratios[starts[:-1]]
+    off = np.abs(ratios - np.repeat(multiples, np.diff(starts)))
+    if np.any(off > MAX_UNEVEN * np.abs(ratios)):
+        return None
+    return KnownBasis(kind, multiples**2, F.conjugate)
+
+
+# --- the rank ------------------------------------------------------------------------------------
 
 MAX_ORDER = 20_000
 """Order of a Gram matrix up to which it is factorized: 3.2 GB."""
@@ -260,9 +358,9 @@ def find_rank(rows: Sensing, gram: Any = None, most: float = math.inf) -> Rank:
     if known is not None:
         return Rank(known)
     order = float(min(live.size, size))
-    weight = 4.0 if rows.is_complex else 1.0
+    weight = real_flops(rows.is_complex)
     formed = isinstance(gram, ExplicitGram) and live.size <= size
-    flops = order**3 / 3.0 + (0.0 if formed else weight * order * order * rows.n)
+    flops = cholesky_flops(order) + (0.0 if formed else weight * order * order * rows.n)
     if order > MAX_ORDER:
         return Rank(None, math.inf)
     if flops > most:
@@ -270,14 +368,14 @@ def find_rank(rows: Sensing, gram: Any = None, most: float = math.inf) -> Rank:
     if live.size > size:
         if _some_rows_see_all(rows, live):
             return Rank(size)
-        flops = order**3 / 3.0 + order * order * float(rows.m)
+        flops = cholesky_flops(order) + order * order * float(rows.m)
         if flops > most:
             return Rank(None, flops)
     return Rank(_factorized_rank(rows, live.size, gram))
 
 
 def _diagonal_rank(rows: Sensing) -> int | None:
-    """The rank where a normal matrix is diagonal in a basis that the rows know."""
+    """Return the rank where a normal matrix is diagonal in a basis that the rows know."""
     basis = known_basis(rows)
     if basis is None:
         return None
@@ -288,7 +386,7 @@ def _diagonal_rank(rows: Sensing) -> int | None:
 
 
 def _some_rows_see_all(rows: Sensing, live: npt.NDArray[np.int64]) -> bool:
-    """Whether as many rows as unknowns, spread evenly over all, determine A already."""
+    """Return whether as many rows as unknowns, spread evenly over all, determine A already."""
     chosen = live[np.linspace(0, live.size - 1, rows.unknowns).astype(np.int64)]
     if isinstance(rows, Mixed):
         K = rows.only(chosen).narrowed().gram_triangle()
@@ -375,7 +473,7 @@ class ProbeFacts:
 
 
 def is_orthonormal(rows: Sensing) -> bool:
-    """Whether rows of unit norm are orthonormal, by random probes in O(mn)."""
+    """Return whether rows of unit norm are orthonormal, by random probes in O(mn)."""
     live = int(np.count_nonzero(to_numpy(rows.nonzero))) if rows.has_zero_rows else rows.m
     mixed = isinstance(rows, Mixed)
     if live > (rows.unknowns if mixed else rows.n):
@@ -392,7 +490,7 @@ def is_orthonormal(rows: Sensing) -> bool:
 
 
 def facts_of(rows: Sensing, orthonormal: bool, rank: int | None, gram: Any) -> ProbeFacts:
-    """What is known of rows of unit norm; `gram` is K where it was formed."""
+    """Return what is known of rows of unit norm; `gram` is K where it was formed."""
     norms = to_numpy(rows.norms)
     costly = float(rows.m) ** 2 * rows.n > 1e12
     coherence = 0.0 if orthonormal else None if costly else _coherence(rows, gram)
@@ -408,7 +506,7 @@ def facts_of(rows: Sensing, orthonormal: bool, rank: int | None, gram: Any) -> P
 
 
 def _coherence(rows: Sensing, gram: Any) -> float:
-    """The largest inner product of two rows of unit norm."""
+    """Return the largest inner product of two rows of unit norm."""
     best = 0.0
     explicit = gram.values if isinstance(gram, ExplicitGram) else None
     for block in rows.slices(rows.m):

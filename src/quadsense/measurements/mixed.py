@@ -16,11 +16,13 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import packed
+from quadsense.core.packed import FEATURE_ROWS
 from quadsense.core.records import cached_property
-from quadsense.measurements.blockwise import FEATURE_ROWS
-from quadsense.measurements.probes import BLOCK_ELEMENTS
+from quadsense.measurements.arrays import SPARSE_SHARE
+from quadsense.measurements.readings import LARGEST_READING
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import is_sparse
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 CANCELLED = 1e-7
@@ -32,9 +34,6 @@ FLATTENING = 500
 
 FEW = 64
 """Sums below plain rows whose inner products with all of these are kept."""
-
-SPARSE_SHARE = 0.1
-"""Share of nonzeros of K up to which it is kept sparse."""
 
 Weights = Any
 """A real NumPy array or SciPy CSR array."""
@@ -78,7 +77,9 @@ class Mixed(Sensing):
             safe = np.where(mass > 0.0, mass, 1.0)
             weights = _scaled(given, 1.0 / safe, squares)
         silent = (mass == 0.0) & (np.asarray((given != 0) @ (norms > 0)) > 0)
-        bad = np.flatnonzero(~(np.isfinite(mass)) | silent | ((mass > 0) & (mass < 1e-290)))
+        bad = np.flatnonzero(
+            ~(np.isfinite(mass)) | silent | ((mass > 0) & (mass < 1.0 / LARGEST_READING))
+        )
         if bad.size:
             raise ValueError(
                 f"row {bad[0]} of mix, times the squared norms of the rows of U, is out of "
@@ -139,11 +140,11 @@ class Mixed(Sensing):
         return int(max(across.max(), down.max()))
 
     def sum_terms(self, others: int) -> int:
-        """Terms of the longest sum, and `others`."""
+        """Return terms of the longest sum, and `others`."""
         return self.longest + others
 
     def unmixed_mass(self, y: Vector) -> Vector:
-        """``|W|^T |y|``, and 0 for rows where nothing rounds."""
+        """Return ``|W|^T |y|``, and 0 for rows where nothing rounds."""
         return np.where(self._exact_columns, 0.0, np.asarray(abs(self.weights).T @ np.abs(y)))
 
     @cached_property
@@ -179,7 +180,7 @@ class Mixed(Sensing):
         return self._raw.prefers_gram
 
     def same_as(self, other: Sensing) -> bool:
-        """Whether these are the same sums of the same rows."""
+        """Return whether these are the same sums of the same rows."""
         return (
             isinstance(other, Mixed)
             and self._raw.same_as(other.raw)
@@ -235,19 +236,19 @@ class Mixed(Sensing):
         return Mixed(raw, weights, norms, self._sizes if sizes is None else sizes, self.given)
 
     def weighed(self, scales: Array) -> Mixed:
-        """Measurement i times the square of scale i."""
+        """Return the measurement i times the square of scale i."""
         squares = to_numpy(scales) ** 2
         return self._with(self._raw, _scaled(self.weights, squares, None), None,
                           self._sizes * squares)  # fmt: skip
 
     def only(self, index: npt.NDArray[np.int64]) -> Mixed:
-        """Some of the measurements."""
+        """Return some of the measurements."""
         norms = self._raw._vector(to_numpy(self.norms)[index])
         given = None if self.given is None else self.given[index]
         return Mixed(self._raw, self.weights[index], norms, self._sizes[index], given)
 
     def narrowed(self) -> Mixed:
-        """The same over the rows that are used only: a few readings need a few rows."""
+        """Return the same over the rows that are used only: a few readings need a few rows."""
         if not 0 < self.used.size < self._raw.m:
             return self
         given = None if self.given is None else self.given[:, self.used]
@@ -255,31 +256,31 @@ class Mixed(Sensing):
         return Mixed(raw, weights, self.norms, self._sizes, given)
 
     def held(self, index: npt.NDArray[np.intp]) -> Mixed:
-        """Some of the measurements, the rows that they take in memory."""
+        """Return some of the measurements, the rows that they take in memory."""
         some = self.only(index)
         raw, weights = self._raw.held(some.used), some.weights[:, some.used]
         return Mixed(raw, weights, to_numpy(some.norms), some._sizes)
 
     def on_numpy(self) -> Mixed:
-        """The same for methods: NumPy arrays go in and come out."""
+        """Return the same for methods: NumPy arrays go in and come out."""
         raw = self._raw.on_numpy()
         return self if raw is self._raw else self._with(raw, self.weights, to_numpy(self.norms))
 
     def plain(self) -> Mixed:
-        """The same for steps, a rounding off."""
+        """Return the same for steps, a rounding off."""
         raw = self._raw.plain()
         return self if raw is self._raw else self._with(raw, self.weights)
 
     def at_work(self, tf32: bool = False) -> Mixed:
-        """The same: sums are made by NumPy, whatever the device of the rows."""
+        """Return the same: sums are made by NumPy, whatever the device of the rows."""
         return self.on_numpy()
 
     def within(self, basis: npt.NDArray[Any]) -> Mixed:
-        """The same in coordinates of an orthonormal basis of the span of the rows."""
+        """Return the same in coordinates of an orthonormal basis of the span of the rows."""
         return self._with(self._raw.within(basis), self.weights)
 
     def exact(self) -> tuple[Sensing, npt.NDArray[np.int64]]:
-        """U and W over powers of two, so that no digit changes; ``||F_i||_F`` near 1."""
+        """Return U and W over powers of two, so that no digit changes; ``||F_i||_F`` near 1."""
         assert self.given is not None
         raw, exponents = self._raw.exact()
         norms = to_numpy(self.norms)
@@ -300,7 +301,7 @@ class Mixed(Sensing):
         return self._raw.single_is_copied
 
     def slices(self, width: int | None = None) -> Iterator[slice]:
-        """Slices of measurements, `width` numbers each, that stay within a block."""
+        """Yield slices of measurements, `width` numbers each, that stay within a block."""
         size = max(1, BLOCK_ELEMENTS // max(self.n if width is None else width, 1))
         for begin in range(0, self.m, size):
             look()
@@ -309,11 +310,11 @@ class Mixed(Sensing):
     # --- products ----------------------------------------------------------------------------
 
     def mixed(self, z: Array) -> Array:
-        """``W z``: what is read, from values of the rows, (m,) or (m, k)."""
+        """Return ``W z``: what is read, from values of the rows, (m,) or (m, k)."""
         return self._times(self.weights, z)
 
     def unmixed(self, y: Array) -> Array:
-        """``W^T y``, coefficients of the rows: ``F*(y) = sum_k (W^T y)_k v_k v_k*``."""
+        """Return ``W^T y``, coefficients of the rows: ``F*(y) = sum_k (W^T y)_k v_k v_k*``."""
         return self._times(self._across, y)
 
     @cached_property
@@ -327,29 +328,29 @@ class Mixed(Sensing):
         return self._raw._vector(weights @ to_numpy(values))
 
     def forward(self, A: Array) -> Array:
-        """``F(A)``: (n, n) to (p,)."""
+        """Return ``F(A)``: (n, n) to (p,)."""
         return self.mixed(self._raw.forward(A))
 
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Sensing]]:
-        """All measurements at once: which rows a sum is of may be anywhere."""
+        """Yield all measurements at once: which rows a sum is of may be anywhere."""
         yield slice(0, self.m), self
 
     def adjoint(self, y: Array) -> Array:
-        """``F*(y) = sum_k (W^T y)_k v_k v_k*``: (p,) to (n, n)."""
+        """Return ``F*(y) = sum_k (W^T y)_k v_k v_k*``: (p,) to (n, n)."""
         return self._raw.adjoint(self.unmixed(y))
 
     def quadratic(self, times: Callable[[Array], Array]) -> Array:
-        """``<F_i, A>`` for an A known by its products."""
+        """Return ``<F_i, A>`` for an A known by its products."""
         return self.mixed(self._raw.quadratic(times))
 
     def factored(self, X: Array, signs: Array | None = None) -> Array:
-        """``F(X S X*)``: (n, k) to (p,)."""
+        """Return ``F(X S X*)``: (n, k) to (p,)."""
         return self.mixed(self._raw.factored(X, signs))
 
     def squared_columns(self, y: Array) -> Array:
-        """The diagonal of ``F*(y)``."""
+        """Return the diagonal of ``F*(y)``."""
         return self._raw.squared_columns(self.unmixed(y))
 
     # --- the Gram matrix K and the normal matrix ---------------------------------------------
@@ -365,7 +366,7 @@ class Mixed(Sensing):
         return 0.5 * (K + K.T)
 
     def _bordered(self, first: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """K where that of `head` is known."""
+        """Return K where that of `head` is known."""
         count, K = len(first), np.empty((self.m, self.m))
         K[:count, :count] = first
         B, K[count:, count:] = self._border
@@ -373,20 +374,20 @@ class Mixed(Sensing):
         return K
 
     def gram_block(self, rows: slice, columns: slice) -> Array:
-        """``K_ij = <F_i, F_j>`` for those rows and columns."""
+        """Return ``K_ij = <F_i, F_j>`` for those rows and columns."""
         block = self._K[rows, columns]
         return block if is_numpy(self.squares) else self._raw._vector(block)
 
     def gram_triangle(self, single: bool = False, lower: bool = False) -> npt.NDArray[Any]:
-        """K whole in Fortran order, the caller's own."""
+        """Return K whole in Fortran order, the caller's own."""
         return self._K.astype(np.float32 if single else np.float64).T
 
     def gram(self) -> npt.NDArray[Any]:
-        """K whole, (p, p)."""
+        """Return K whole, (p, p)."""
         return self._K.copy()
 
     def gram_times(self, Y: Array) -> Array:
-        """``W K_0 W^T Y`` with neither held: (p,) or (p, k) to the same."""
+        """Return ``W K_0 W^T Y`` with neither held: (p,) or (p, k) to the same."""
         head = self.head
         if head is None or self.m - head.m > FEW or not is_numpy(Y):
             return self.mixed(_gram(self._raw, self.unmixed(Y)))
@@ -419,12 +420,12 @@ class Mixed(Sensing):
         return found, tail.gram()
 
     def row_sums(self, apply: Callable[[Array], Array]) -> Array:
-        """Row sums of ``|W| K_0 |W|^T``, which no entry of K exceeds in modulus."""
+        """Return row sums of ``|W| K_0 |W|^T``, which no entry of K exceeds in modulus."""
         sizes = abs(self.weights)
         return self._times(sizes, _gram(self._raw, self._times(sizes.T, self.nonzero)))
 
     def features(self) -> npt.NDArray[Any]:
-        """F as an explicit matrix on packed matrices, (p, N). Small problems only."""
+        """Return F as an explicit matrix on packed matrices, (p, N). Small problems only."""
         if self.head is not None:
             whole = np.empty((self.m, self.unknowns), order="F")  # as `packed.features` has it
             whole[: self.head.m], whole[self.head.m :] = self.head.features(), self.tail.features()
@@ -432,7 +433,7 @@ class Mixed(Sensing):
         return self._features(slice(0, self.m), np.float64)
 
     def _features(self, part: slice, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Those rows of it."""
+        """Return those rows of it."""
         W, total = self.weights[part], np.zeros((part.stop - part.start, self.unknowns))
         used = np.flatnonzero(np.asarray((W != 0).sum(axis=0)))
         for first in range(0, used.size, FEATURE_ROWS):
@@ -471,7 +472,7 @@ class Mixed(Sensing):
 
 
 def _gram(rows: Sensing, Y: Array) -> Array:
-    """``K Y`` of plain rows, the cheaper way."""
+    """Return ``K Y`` of plain rows, the cheaper way."""
     if rows.prefers_gram:
         return rows.gram_times(Y)
     if Y.ndim == 1:
@@ -481,7 +482,7 @@ def _gram(rows: Sensing, Y: Array) -> Array:
 
 
 def _scaled(W: Weights, left: Any, right: Any) -> Weights:
-    """``diag(left) W diag(right)``."""
+    """Return ``diag(left) W diag(right)``."""
     if sp.issparse(W):
         data = W.data if left is None else np.repeat(left, np.diff(W.indptr)) * W.data
         data = data if right is None else data * right[W.indices]
@@ -495,7 +496,7 @@ def _scaled(W: Weights, left: Any, right: Any) -> Weights:
 
 
 def _shifted(W: Weights, left: Any, right: Any) -> Weights:
-    """``W_ik 2^(left_i + right_k)``: no digit changes."""
+    """Return ``W_ik 2^(left_i + right_k)``: no digit changes."""
     if not sp.issparse(W):
         return np.ldexp(W, left[:, None] + right)
     rows = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
@@ -504,7 +505,7 @@ def _shifted(W: Weights, left: Any, right: Any) -> Weights:
 
 
 def _counts(W: Weights) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """How many entries of each row, and of each column, are not 0."""
+    """Return how many entries of each row, and of each column, are not 0."""
     if not sp.issparse(W):
         return np.count_nonzero(W, axis=1), np.count_nonzero(W, axis=0)
     p, m = W.shape
@@ -514,7 +515,7 @@ def _counts(W: Weights) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 
 def _alone(W: Weights, m: int) -> npt.NDArray[np.bool_]:
-    """Which rows of W take one row of U, which no other takes, and not its negative."""
+    """Return which rows of W take one row of U, which no other takes, and not its negative."""
     if not sp.issparse(W):
         return np.zeros(len(W), dtype=bool)
     counts = np.diff(W.indptr)
@@ -541,7 +542,7 @@ def _largest(W: Weights) -> float:
 
 
 def _sizes(raw: Sensing, W: Weights) -> Vector:
-    """``||sum_k W_ik v_k v_k*||_F`` for every i, by the rows that each takes."""
+    """Return ``||sum_k W_ik v_k v_k*||_F`` for every i, by the rows that each takes."""
     (p, m), n = W.shape, raw.n
     found = np.zeros(p)
     if not sp.issparse(W) and float(p) * n * n > float(m) * (n + p):
@@ -550,8 +551,7 @@ def _sizes(raw: Sensing, W: Weights) -> Vector:
             found += np.einsum("ij,ij->i", images, W[:, part])
         return np.sqrt(np.maximum(found, 0.0))
     for i in range(p):
-        if i % 64 == 0:
-            look()
+        look()
         line = W[[i]]
         used = line.indices if sp.issparse(line) else np.flatnonzero(line[0])
         weights = line.data if sp.issparse(line) else line[0, used]

@@ -14,8 +14,8 @@ from quadsense.arrays import (
     is_numpy,
     namespace,
 )
-from quadsense.core.intervals import UNIT
-from quadsense.measurements.validate import widened
+from quadsense.core.matrix import EIGENVALUE_ERROR
+from quadsense.measurements.validate import MAX_SKEW, widened
 
 
 class SpectralOracle:
@@ -83,7 +83,7 @@ class SpectralOracle:
         return f"SpectralOracle({order}condition={self.condition:.3g})"
 
     def eigenvalues(self, A: Array) -> Array:
-        """Eigenvalues of ``A*^{-1/2} A A*^{-1/2}``."""
+        """Return eigenvalues of ``A*^{-1/2} A A*^{-1/2}``."""
         whitened = symmetrised(self.whiten(A))
         return namespace(whitened).linalg.eigvalsh(whitened)
 
@@ -94,11 +94,11 @@ class SpectralOracle:
         ``n u``; the inverse root lets them grow by the condition number of A*.
         """
         size = 1.0 + float(namespace(shifted).max(namespace(shifted).abs(shifted)))
-        return 16.0 * int(shifted.shape[0]) * UNIT * self.condition * size
+        return EIGENVALUE_ERROR * int(shifted.shape[0]) * self.condition * size
 
 
 def symmetrised(A: Array) -> Array:
-    """``(A + A*)/2``: takes away what rounding left."""
+    """Return ``(A + A*)/2``: takes away what rounding left."""
     xp = namespace(A)
     other = xp.conj(A.T) if xp.isdtype(A.dtype, "complex floating") else A.T
     return 0.5 * (A + other)
@@ -114,6 +114,6 @@ def checked_square(name: str, A: Any) -> Array:
     if bad.size:
         raise ValueError(f"{name} contains NaN or infinity, first in row {bad[0]}")
     skew = np.abs(values - values.conj().T).max()
-    if skew > 1e-8 * np.abs(values).max():
+    if skew > MAX_SKEW * np.abs(values).max():
         raise ValueError(f"{name} must be symmetric (Hermitian); it differs from its transpose")
     return widened(A)

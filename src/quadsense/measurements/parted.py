@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core import packed
-from quadsense.measurements.dense import Dense, NotFinite
+from quadsense.measurements.arrays import Dense, NotFinite
 from quadsense.measurements.probes import Form, Probes, squared_columns, squares
 from quadsense.system.watch import look
 
@@ -68,7 +68,7 @@ class Parted(Probes):
 
     @abstractmethod
     def each(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> list[Any]:
-        """What `work` makes of every part, in their order.
+        """Return what `work` makes of every part, in their order.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class Parted(Probes):
         return self._passes[0]
 
     def part(self, part: int, following: int | None = None) -> Dense:
-        """The rows of one part; those of `following` are asked for next."""
+        """Return the rows of one part; those of `following` are asked for next."""
         here = self.span(part)
         return Dense(self.block(here.start, here.stop))
 
@@ -142,15 +142,15 @@ class Parted(Probes):
         return self._zeros
 
     def column_squares(self) -> Any:
-        """``sum_i |u_ij|^2`` for every j over rows of unit norm."""
+        """Return ``sum_i |u_ij|^2`` for every j over rows of unit norm."""
         return self._column_facts[0]
 
     def column_counts(self) -> Any:
-        """How many entries of each column are not 0."""
+        """Return how many entries of each column are not 0."""
         return self._column_facts[1].astype(np.int64)
 
     def same_as(self, other: Probes) -> bool:
-        """Whether these are the same rows, to the last bit, wherever they are."""
+        """Return whether these are the same rows, to the last bit, wherever they are."""
         if self is other:
             return True
         if not isinstance(other, Parted | Dense) or (self.m, self.n) != (other.m, other.n):
@@ -164,11 +164,11 @@ class Parted(Probes):
         )
 
     def span(self, part: int) -> slice:
-        """Rows of a part."""
+        """Return rows of a part."""
         return slice(int(self.begins[part]), int(self.begins[part + 1]))
 
     def facts_of(self, part: int) -> Any:
-        """What `rows_of` is to know of a part: its norms, None before they are known.
+        """Return what `rows_of` is to know of a part: its norms, None before they are known.
 
         Rows out of range are brought into it anew each time.
         """
@@ -177,7 +177,7 @@ class Parted(Probes):
         return self._held_norms[self.span(part)]
 
     def held_as(self, form: Form) -> Probes | None:
-        """The same rows, with products in single precision, where they are held so."""
+        """Return the same rows, with products in single precision, where they are held so."""
         if form != "single" or self.held not in (np.float32, np.complex64) or self._exponents.any():
             return None
         other = object.__new__(type(self))
@@ -188,50 +188,50 @@ class Parted(Probes):
     # --- products ---------------------------------------------------------------------------
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``."""
+        """Return ``u_i* x``."""
         return np.concatenate(self.each("times", (X,)))
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         return self.total("combine", split=(Y,))
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``."""
+        """Return ``u_i* A u_i``."""
         return np.concatenate(self.each("forward", (np.asarray(A),)))
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``."""
+        """Return ``sum_i y_i u_i u_i*``."""
         return self.total("adjoint", split=(y,))
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
+        """Return ``sum_i y_i |u_ij|^2`` for every j."""
         return self.total(squared_columns, split=(y,))
 
     def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
-        """``sum_k s_k |f_i u_i* x_k|^2``: only one number per row leaves its part."""
+        """Return ``sum_k s_k |f_i u_i* x_k|^2``: only one number per row leaves its part."""
         split = () if factors is None else (factors,)
         return np.concatenate(self.each(squared, (X, signs), split))
 
     def normal(
         self, scales: Array, conjugate: bool, dtype: npt.DTypeLike, columns: Array | None = None
     ) -> Array:
-        """``F* F`` on packed matrices of the rows times scales: see `Sensing.normal`."""
+        """Return ``F* F`` on packed matrices of the rows times scales: see `Sensing.normal`."""
         return self.total(normal_of, (conjugate, np.dtype(dtype).str, columns), (scales,))
 
     # --- rows -------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, one part at a time."""
+        """Yield dense rows, one part at a time."""
         for part in range(len(self.begins) - 1):
             here = self.span(part)
             yield here, self.block(here.start, here.stop)
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
+        """Return dense rows `first` to `last`."""
         return self.take(np.arange(first, last))
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2`` for those rows and columns."""
+        """Return ``|<u_i, u_j>|^2`` for those rows and columns."""
         left = self.block(rows.start, rows.stop)
         left = left.conj() if self.is_complex else left
         return np.abs(left @ self.block(columns.start, columns.stop).T) ** 2
@@ -246,7 +246,7 @@ class Parted(Probes):
 
 
 def rows_of(rows: Any, dtype: Any, known: Any) -> Dense:
-    """A part as products see it.
+    """Return a part as products see it.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def rows_of(rows: Any, dtype: Any, known: Any) -> Dense:
 
 
 def apply(work: Work, rows: Probes, *arguments: Any) -> Any:
-    """What `work` makes of rows as products see them."""
+    """Return what `work` makes of rows as products see them."""
     if isinstance(work, str):
         return getattr(rows, work)(*arguments)
     return work(rows, *arguments)
@@ -270,7 +270,7 @@ def apply(work: Work, rows: Probes, *arguments: Any) -> Any:
 def apply_to_part(
     work: Work, rows: Any, dtype: Any, known: Any, *arguments: Any, seen: Any = rows_of
 ) -> Any:
-    """What `work` makes of a part as it is held; `seen` makes of it what products see."""
+    """Return what `work` makes of a part as it is held; `seen` makes of it what products see."""
     try:
         return apply(work, seen(rows, dtype, known), *arguments)
     except NotFinite as found:  # only of rows whose norms were not known
@@ -278,7 +278,7 @@ def apply_to_part(
 
 
 def survey(rows: Dense) -> Any:
-    """Norms and exponents of a part, and sums of squares and counts of entries by column.
+    """Return norms and exponents of a part, and sums of squares and counts of entries by column.
 
     Of a part that is not finite `apply_to_part` gives the first such row.
     """
@@ -287,18 +287,18 @@ def survey(rows: Dense) -> Any:
 
 
 def squared(rows: Probes, X: Array, signs: Array | None, factors: Array | None = None) -> Array:
-    """``sum_k s_k |f_i u_i* x_k|^2`` of a part."""
+    """Return ``sum_k s_k |f_i u_i* x_k|^2`` of a part."""
     return squares(rows, X, factors, signs)
 
 
 def normal_of(
     rows: Dense, conjugate: bool, dtype: str, columns: Array | None, scales: Array
 ) -> Array:
-    """``F* F`` on packed matrices, of a part, its columns scaled where asked."""
+    """Return ``F* F`` on packed matrices, of a part, its columns scaled where asked."""
 
     def blocks() -> Iterator[Array]:
-        for first in range(0, rows.m, packed.ROWS):
-            last = min(first + packed.ROWS, rows.m)
+        for first in range(0, rows.m, packed.FEATURE_ROWS):
+            last = min(first + packed.FEATURE_ROWS, rows.m)
             block = rows.block(first, last)
             block = block.conj() if conjugate else block
             block = block if columns is None else block * columns
@@ -324,7 +324,7 @@ class OnDisk(Parted):
 
     def __init__(self, strips: Strips) -> None:
         self.strips = strips
-        super().__init__([len(strip) for strip in strips], strips.shape[1], strips.dtype)
+        super().__init__(strips.lengths, strips.shape[1], strips.dtype)
 
     @property
     def given(self) -> Any:
@@ -337,13 +337,13 @@ class OnDisk(Parted):
         return same or super().same_as(other)
 
     def place(self, part: int, row: int) -> str:
-        """File and row."""
+        """Return the file and row."""
         return self.strips[part].row(row)
 
     # --- every strip in turn -------------------------------------------------------------------
 
     def _read(self) -> Iterator[tuple[int, Array]]:
-        """Numbers of strips and their rows, which are overwritten after the next."""
+        """Yield numbers of strips and their rows, which are overwritten after the next."""
         buffers = [
             np.empty(self.strips.largest, self.held) for _ in range(min(2, len(self.strips)))
         ]
@@ -363,11 +363,11 @@ class OnDisk(Parted):
             yield apply_to_part(work, rows, self.dtype, self.facts_of(part), *shared, *mine)
 
     def each(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> list[Any]:
-        """What `work` makes of every strip."""
+        """Return what `work` makes of every strip."""
         return list(self._results(work, shared, split))
 
     def total(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> Any:
-        """The sum of what `work` makes of every strip, one after the other."""
+        """Return the sum of what `work` makes of every strip, one after the other."""
         found = self._results(work, shared, split)
         total = next(found)
         for each in found:
@@ -377,12 +377,12 @@ class OnDisk(Parted):
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows, a strip at a time: each is overwritten after the next."""
+        """Yield all rows, a strip at a time: each is overwritten after the next."""
         for part, rows in self._read():
             yield self.span(part), rows_of(rows, self.dtype, self.facts_of(part))
 
     def part(self, part: int, following: int | None = None) -> Dense:
-        """The rows of one strip; `following` is read meanwhile."""
+        """Return the rows of one strip; `following` is read meanwhile."""
         coming = self._coming
         rows = coming[1].result() if coming and coming[0] == part else self.strips[part].read()
         self._coming = None
@@ -393,14 +393,14 @@ class OnDisk(Parted):
     # --- some rows -----------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, a strip at a time."""
+        """Yield dense rows, a strip at a time."""
         for part, rows in self._read():
             own = rows_of(rows, self.dtype, self.facts_of(part))
             found = own.block(0, own.m)
             yield self.span(part), found.copy() if np.may_share_memory(found, rows) else found
 
     def take(self, index: Array) -> Array:
-        """Those rows."""
+        """Return those rows."""
         index = to_numpy(index)
         found = np.empty((index.size, self.n), self.dtype)
         for part, rows, places in self.parts_of(index):
@@ -412,7 +412,7 @@ class OnDisk(Parted):
 
 @cache
 def _readers(process: int) -> ThreadPoolExecutor:
-    """Threads of this process: they do not survive a fork."""
+    """Return threads of this process: they do not survive a fork."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(READERS, thread_name_prefix="quadsense-reader")

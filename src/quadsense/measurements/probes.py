@@ -22,10 +22,8 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, device, is_array, is_tensor, like, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import on_device, tensor_of
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
-
-BLOCK_ELEMENTS = 2**20
-"""Elements of a temporary block: 8 or 16 MiB, half a last-level cache."""
 
 MODULES = "modules"
 """Under which the names of modules are in a pickled state."""
@@ -98,7 +96,7 @@ class RowFacts(Portable):
     on_device : bool
         Whether those are arrays on a device that NumPy's functions take: then xp is NumPy.
     is_diagonal : bool
-        Whether the kind knows a basis in which normal matrices are diagonal: see `diagonal`.
+        Whether the kind knows a basis in which normal matrices are diagonal: see `Diagonal`.
     """
 
     m: int
@@ -182,7 +180,7 @@ class RowFacts(Portable):
         return self.xp.asarray(np.asarray(values), dtype=self.dtype, device=self.device)
 
     def own_vector(self, values: Any) -> Array:
-        """Numbers, one per row, where vectors live, in float64."""
+        """Return numbers, one per row, where vectors live, in float64."""
         if self.on_device:
             return on_device(values, self.held_norms).astype(np.float64, copy=False)
         tensor = tensor_of(values)
@@ -191,18 +189,18 @@ class RowFacts(Portable):
         return like(values, self.held_norms)
 
     def real(self, x: Array) -> Array:
-        """Real part; x itself where rows are real."""
+        """Return the real part; x itself where rows are real."""
         return self.xp.real(x) if self.is_complex else x
 
     def slices(self, width: int | None = None) -> Iterator[slice]:
-        """Slices of rows whose temporaries, `width` numbers per row, stay within a block."""
+        """Yield slices of rows whose temporaries, `width` numbers per row, stay within a block."""
         size = max(1, self.block_elements // max(self.n if width is None else width, 1))
         for begin in range(0, self.m, size):
             look()
             yield slice(begin, min(begin + size, self.m))
 
     def unit_vectors(self) -> Iterator[tuple[slice, Array]]:
-        """Unit vectors ``e_j``, some at a time, so that their images fit in a block."""
+        """Yield unit vectors ``e_j``, some at a time, so that their images fit in a block."""
         size = max(1, BLOCK_ELEMENTS // max(self.m, self.n))
         for begin in range(0, self.n, size):
             look()
@@ -224,11 +222,11 @@ class Probes(RowFacts, ABC):
 
     @abstractmethod
     def times(self, X: Array) -> Array:
-        """``u_i* x`` for every row: (n, k) to (m, k)."""
+        """Return ``u_i* x`` for every row: (n, k) to (m, k)."""
 
     @abstractmethod
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``: (m, k) to (n, k)."""
+        """Return ``sum_i u_i y_i``: (m, k) to (n, k)."""
 
     # --- what it may do faster ---------------------------------------------------------------
 
@@ -245,12 +243,12 @@ class Probes(RowFacts, ABC):
             return np.sqrt(np.concatenate([np.sum(np.abs(each) ** 2, axis=1) for each in rows]))
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`: (last - first, n)."""
+        """Return dense rows `first` to `last`: (last - first, n)."""
         where = {} if self.xp is np else {"device": self.device}
         return self.take(self.xp.arange(first, last, **where))
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         if self.m * self.n <= BLOCK_ELEMENTS:
             return self.xp.take(self._few, index, axis=0)
         chosen = to_numpy(index)
@@ -259,7 +257,7 @@ class Probes(RowFacts, ABC):
         return self.combine(self.own(picked)).T
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``: (n, n) to (m,); ``sum_j (u* A e_j) conj(u* e_j)``."""
+        """Return ``u_i* A u_i``: (n, n) to (m,); ``sum_j (u* A e_j) conj(u* e_j)``."""
         xp, total = self.xp, 0.0
         for part, unit in self.unit_vectors():
             left, right = self.times(A[:, part]), self.times(unit)
@@ -275,14 +273,14 @@ class Probes(RowFacts, ABC):
         return xp.concat(parts, axis=1)
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2`` for those rows and columns."""
+        """Return ``|<u_i, u_j>|^2`` for those rows and columns."""
         images = self.times(self.block(columns.start, columns.stop).T)
         return self.xp.abs(images[rows, :]) ** 2
 
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows, some at a time where that saves reading them twice, as rows of their own.
+        """Yield all rows, some at a time where that saves reading them twice, as rows of their own.
 
         Parameters
         ----------
@@ -308,7 +306,7 @@ class Probes(RowFacts, ABC):
 
 
 def dense_blocks(kind: Probes) -> Iterator[tuple[slice, Array]]:
-    """Dense rows, one block at a time, each read once."""
+    """Yield dense rows, one block at a time, each read once."""
     own = getattr(kind, "blocks", None)
     if own is not None:
         yield from own()
@@ -322,7 +320,7 @@ def dense_blocks(kind: Probes) -> Iterator[tuple[slice, Array]]:
 
 
 def squared_columns(kind: Probes, y: Array) -> Array:
-    """``sum_i y_i |u_ij|^2`` for every j: (m,) to (n,)."""
+    """Return ``sum_i y_i |u_ij|^2`` for every j: (m,) to (n,)."""
     own = getattr(kind, "squared_columns", None)
     if own is not None:
         return own(y)
@@ -335,7 +333,7 @@ def squared_columns(kind: Probes, y: Array) -> Array:
 
 
 def unit_column_squares(kind: Probes) -> npt.NDArray[np.float64]:
-    """``sum_i |u_ij|^2`` for every j over rows of unit norm."""
+    """Return ``sum_i |u_ij|^2`` for every j over rows of unit norm."""
     held = to_numpy(kind.held_norms)
     with np.errstate(divide="ignore"):
         inverse = 1.0 / (held * held)
@@ -344,7 +342,7 @@ def unit_column_squares(kind: Probes) -> npt.NDArray[np.float64]:
 
 
 def squares(kind: Probes, X: Array, factors: Array | None, signs: Array | None) -> Array:
-    """``sum_k s_k |f_i u_i* x_k|^2`` for X of shape (n, k): to (m,).
+    """Return ``sum_k s_k |f_i u_i* x_k|^2`` for X of shape (n, k): to (m,).
 
     All factors are 1 where None, all signs plus.
     """
@@ -365,7 +363,7 @@ def squares(kind: Probes, X: Array, factors: Array | None, signs: Array | None) 
 
 
 def same_rows(one: Probes, two: Probes) -> bool:
-    """Whether two kinds are the same rows, to the last bit."""
+    """Return whether two kinds are the same rows, to the last bit."""
     if one is two:
         return True
     own = getattr(one, "same_as", None) or getattr(two, "same_as", None)
@@ -379,7 +377,7 @@ def same_rows(one: Probes, two: Probes) -> bool:
 
 
 def _same(one: Any, two: Any) -> bool:
-    """Whether two things that rows are made of are equal."""
+    """Return whether two things that rows are made of are equal."""
     if one is two:
         return True
     if isinstance(one, Probes):

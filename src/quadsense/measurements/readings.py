@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, as_numbers, compact, like, to_numpy
 from quadsense.core.intervals import Intervals
-from quadsense.core.noise import bounds_from_counts, delta_from_sigma
+from quadsense.core.noise import CONFIDENCE, bounds_from_counts, delta_from_sigma
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_bounds, checked_tolerance, checked_vector
 from quadsense.typing import MissingName, is_number
@@ -51,7 +51,7 @@ def interpreted(
     *,
     sigma: Any = None,
     shots: Any = None,
-    confidence: Any = 0.95,
+    confidence: Any = CONFIDENCE,
     missing: Any = "raise",
 ) -> GivenReadings:
     """Return readings with the tolerance that follows from shots or sigma, and missing rows.
@@ -128,9 +128,9 @@ def _absent(m: int, of: str, given: GivenReadings, missing: str) -> npt.NDArray[
     values = given.b.reshape(-1)
     if values.shape != (m,) or values.dtype.kind != "f":
         return None
-    absent = np.isnan(values)
-    if not absent.any():
+    if not math.isnan(values.min()):  # which it is where any is
         return None
+    absent = np.isnan(values)
     if absent.all():
         raise ValueError("b holds no reading: all of it is NaN")
     if missing == "drop" or bool(np.all(_unasked(m, of, given)[absent])):
@@ -213,12 +213,15 @@ class UnitReadings(NamedTuple):
     """Readings and tolerances of the unit rows, each of shape (m,).
 
     `telling` is 1.0 for rows that say something of A, 0.0 for rows of zeros and for those with
-    intervals so wide that they were narrowed.
+    intervals so wide that they were narrowed. `least` is the smallest tolerance, `largest` the
+    largest sum of the size of a reading and its tolerance.
     """
 
     b: Array
     delta: Array
     telling: Array
+    least: float
+    largest: float
 
 
 def unit_readings(rows: Sensing, ends: Intervals, judged: bool) -> UnitReadings:
@@ -227,10 +230,15 @@ def unit_readings(rows: Sensing, ends: Intervals, judged: bool) -> UnitReadings:
     b, delta = ends.reading if ends.even else ends.middle(), ends.unit
     if rows.has_zero_rows:
         b, delta = np.where(telling, b, 0.0), np.where(telling, delta, 1.0)
-    least = float(delta.min())
-    if judged and float((np.abs(b) + delta).max()) > HARMLESS * least:
+    if ends.even and not rows.has_zero_rows:
+        least, largest = ends.extremes
+    else:
+        least, largest = float(delta.min()), float((np.abs(b) + delta).max())
+    if judged and largest > HARMLESS * least:
         b, delta, telling = _narrowed(b, delta, telling)
-    return UnitReadings(like(b, norms), like(delta, norms), compact(like(telling, norms)))
+        least, largest = float(delta.min()), float((np.abs(b) + delta).max())
+    every = compact(like(telling, norms))
+    return UnitReadings(like(b, norms), like(delta, norms), every, least, largest)
 
 
 def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]:
@@ -261,11 +269,11 @@ def unit_intervals(given: Intervals, norms: Vector, b: Vector, of: str, judged: 
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         ends = given.over(norms)
+        least, largest = ends.extremes if ends.even else (0.0, 0.0)
+    usual = least > 0.0 and 2.0 / LARGEST_READING < largest < LARGEST_READING
+    if usual and judged and ends.allowance is None:  # as most are: by their extremes
+        return ends
     sizes = np.abs(ends.reading)
-    if judged and ends.even and ends.allowance is None:  # as most are: by their extremes
-        least, largest = float(ends.unit.min()), max(float(sizes.max()), float(ends.unit.max()))
-        if least > 0.0 and 1.0 / LARGEST_READING < largest < LARGEST_READING:
-            return ends
     kept = np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0)
     if not ends.even:
         kept &= np.all(ends.sides == given.sides, axis=0) | (norms == 0)

@@ -21,8 +21,8 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device, put, waits
 from quadsense.measurements import blockwise
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.blockwise import Weigh
-from quadsense.measurements.dense import Dense
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import (
     Form,
@@ -48,6 +48,12 @@ from quadsense.system.memory import Scratch
 
 SPANS = 32
 """In which some rows are taken from everywhere, so that they are like all in whatever order."""
+
+NORM_ERROR = 8.0 * UNIT
+"""Bound on the error of a norm, over one more than its entries."""
+
+MAX_SHIFT = 4
+"""Powers of two by which rows of unit norm may be off where no digit is to be changed."""
 
 CLEAR_PIVOT = 0.1
 """Cholesky pivots of K, its diagonal 1, above which single precision shows full rank."""
@@ -208,8 +214,9 @@ class Sensing(Portable):
     @cached_property
     def has_unit_norm(self) -> bool:
         """Whether the rows came with unit norm, to rounding."""
-        slack, norms = 8.0 * (self.n + 4) * UNIT, to_numpy(self.norms)
-        least, most = norms.min(initial=1.0), norms.max(initial=1.0)
+        slack, norms = NORM_ERROR * (self.n + 1), to_numpy(self.norms)
+        known = getattr(self.kind, "extreme_norms", None)
+        least, most = known or (norms.min(initial=1.0), norms.max(initial=1.0))
         return bool(most - 1.0 <= slack and 1.0 - least <= slack)
 
     @cached_property
@@ -334,12 +341,10 @@ class Sensing(Portable):
     def exact(self) -> tuple[Sensing, npt.NDArray[np.int64]]:
         """Rows over powers of two, so that no digit changes, of norm 1/16 to 16; the exponents."""
         inverse = to_numpy(self.inverse)
-        if inverse.min(initial=1.0) >= 2.0**-4 and inverse.max(initial=1.0) < 2.0**5:
-            return Sensing(self.kind, self.conjugate, 1.0), self.kind.exponents
         shifts = 1 - np.frexp(inverse)[1]
         if self.has_zero_rows:
             shifts = np.where(inverse > 0, shifts, 0)
-        if np.abs(shifts).max(initial=0) <= 4:
+        if np.abs(shifts).max(initial=0) <= MAX_SHIFT:
             return Sensing(self.kind, self.conjugate, 1.0), self.kind.exponents
         factors = self._vector(np.ldexp(1.0, -shifts))
         return Sensing(self.kind, self.conjugate, factors), self.kind.exponents + shifts
@@ -381,11 +386,8 @@ class Sensing(Portable):
         if self.coarse:
             return True
         kind: Any = self.kind
-        if not is_dense(kind):
-            return False
-        if isinstance(kind, Framed):
-            return True
-        return not (kind.U.dtype.itemsize == (8 if self.is_complex else 4) and self._moderate)
+        framed = isinstance(kind, Framed)
+        return is_dense(kind) and (framed or kind.U.dtype.char not in "fF" or not self._moderate)
 
     @property
     def _moderate(self) -> bool:
@@ -432,7 +434,7 @@ class Sensing(Portable):
 
     def beside(self, values: Any) -> Array:
         """A NumPy array where the rows live, in the namespace of products with them."""
-        return put(values, self.squares)
+        return values if type(values) is type(self.squares) else put(values, self.squares)
 
     def nearby(self, values: npt.NDArray[Any]) -> Any:
         """A NumPy array where products are made, though they come out as NumPy's."""

@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array
-from quadsense.core.records import cached_property
 from quadsense.files import Strip, Strips, Unreadable
 from quadsense.files.strips import STRIP_BYTES, native
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.parted import Work, apply_to_part, rows_of, squared, survey
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.tensors import Tensors
@@ -46,13 +45,23 @@ class Bundle:
         return sum(map(len, self.strips))
 
     @property
+    def width(self) -> int:
+        """Length of a row."""
+        return self.strips[0].width
+
+    @property
+    def dtype(self) -> str:
+        """As the numbers come out."""
+        return self.strips[0].dtype
+
+    @property
     def key(self) -> str:
         """The same for the same rows of the same files, so that a cluster holds them once."""
         text = hashlib.blake2b(repr(self.strips).encode(), digest_size=16).hexdigest()
         return f"quadsense_load-{text}"
 
     def read(self, out: Any = None) -> Any:
-        """The rows, (rows, n)."""
+        """Return the rows, (rows, n)."""
         for strip in self.strips:
             if not os.access(strip.path, os.R_OK):
                 raise Unreadable(
@@ -60,22 +69,11 @@ class Bundle:
                     f"{strip.last - 1} were wanted): workers read the files themselves, so every "
                     "one of them must have them under this name"
                 )
-        if len(self.strips) == 1:
-            return self.strips[0].read()
-        found = np.empty((len(self), self.strips[0].width), self.strips[0].dtype)
-        begin = 0
-        for strip in self.strips:
-            found[begin : begin + len(strip)] = strip.read()
-            begin += len(strip)
-        return found
+        return self.strips[0].read() if len(self.strips) == 1 else Strips(self.strips).load()
 
     def row(self, i: int) -> str:
-        """Row i of these, for messages."""
-        for strip in self.strips:
-            if i < len(strip):
-                return strip.row(i)
-            i -= len(strip)
-        raise IndexError(i)
+        """Return row i of these, for messages."""
+        return Strips(self.strips).row(i)
 
 
 @dataclass(frozen=True)
@@ -106,31 +104,31 @@ class ArrayChunk:
         """By name and number."""
         return hash((self.array.name, self.number))
 
+    @property
+    def width(self) -> int:
+        """Length of a row."""
+        return int(self.array.shape[1])
+
+    @property
+    def dtype(self) -> Any:
+        """As the numbers come out."""
+        return self.array.dtype
+
     def read(self, out: Any = None) -> Any:
-        """The rows, (rows, n), as Dask's default scheduler computes them."""
+        """Return the rows, (rows, n), as Dask's default scheduler computes them."""
         return self.array.blocks[self.number].compute()
 
     def row(self, i: int) -> str:
-        """Row i of these, for messages."""
+        """Return row i of these, for messages."""
         return f"row {i} of chunk {self.number} of the dask.array"
 
 
-class Shards(Sequence[Any]):
-    """The parts of all rows: bundles, or chunks.
-
-    Attributes
-    ----------
-    shape : (int, int)
-    dtype : dtype
-    """
-
-    def __init__(self, parts: Sequence[Any], shape: tuple[int, int], dtype: Any) -> None:
-        self._parts = tuple(parts)
-        self.shape, self.dtype = (int(shape[0]), int(shape[1])), np.dtype(dtype)
+class Shards(Strips):
+    """The parts of all rows on a cluster: bundles, or chunks."""
 
     @classmethod
     def of_files(cls, strips: Strips) -> Shards:
-        """Consecutive strips together, up to a size that follows from all of them."""
+        """Return consecutive strips together, up to a size that follows from all of them."""
         rows, n = strips.shape
         most = part_bytes(rows, n, strips.dtype.itemsize)
         parts: list[list[Strip]] = []
@@ -142,11 +140,11 @@ class Shards(Sequence[Any]):
                 held = 0
             parts[-1].append(replace(strip, path=strip.path.absolute()))  # workers are elsewhere
             held += size
-        return cls([Bundle(tuple(part)) for part in parts], strips.shape, strips.dtype)
+        return cls([Bundle(tuple(part)) for part in parts])
 
     @classmethod
     def of_array(cls, U: Any) -> Shards:
-        """The chunks of a dask.array, of whole rows; many small ones are put together."""
+        """Return the chunks of a dask.array, of whole rows; many small ones are put together."""
         rows, n = U.shape
         dtype = native(U.dtype)
         U = U.map_blocks(_as_declared, U.dtype, dtype=U.dtype, meta=np.empty((0, 0), U.dtype))
@@ -155,33 +153,10 @@ class Shards(Sequence[Any]):
             columns |= {0: -(-part_bytes(rows, n, dtype.itemsize) // (n * dtype.itemsize)), 1: -1}
         U = U.rechunk(columns) if columns else U
         U = U.map_blocks(_plain, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
-        full = [number for number, count in enumerate(U.chunks[0]) if count]
-        return cls([ArrayChunk(U, number) for number in full], U.shape, dtype)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._parts)
-
-    def __getitem__(self, index: Any) -> Any:
-        """One of them, or some."""
-        return self._parts[index]
-
-    def __iter__(self) -> Iterator[Any]:
-        """Each in turn."""
-        return iter(self._parts)
-
-    @cached_property
-    def lengths(self) -> list[int]:
-        """Rows of each."""
-        return [len(part) for part in self]
-
-    @property
-    def largest(self) -> int:
-        """Entries of the largest."""
-        return max(self.lengths) * self.shape[1]
+        return cls([ArrayChunk(U, number) for number in range(U.numblocks[0])])
 
     def submit(self, client: Any, wanted: Sequence[int], attempt: int) -> list[Any]:
-        """Futures of the rows of some parts.
+        """Return futures of the rows of some parts.
 
         Loaded on the workers and never sent there, so that Dask loads again what it loses; and by
         whichever is free: what was to be on a worker that is gone would wait for ever, also where
@@ -202,7 +177,7 @@ class Shards(Sequence[Any]):
 
 
 def current_client(U: Any) -> Any:
-    """The client by which Dask would compute an array now; None where none would."""
+    """Return the client by which Dask would compute an array now; None where none would."""
     from dask.base import get_scheduler
 
     client = getattr(get_scheduler(collections=[U]), "__self__", None)
@@ -210,7 +185,7 @@ def current_client(U: Any) -> Any:
 
 
 def is_client(value: object) -> bool:
-    """Whether that is a Dask client, decided without importing Dask."""
+    """Return whether that is a Dask client, decided without importing Dask."""
     distributed = sys.modules.get("distributed")
     return distributed is not None and isinstance(value, distributed.Client)
 
@@ -228,7 +203,7 @@ def refuse_other_than_client(value: object) -> None:
 
 
 def part_bytes(rows: int, n: int, itemsize: int) -> int:
-    """Bytes of a part, at most, unless a single strip is larger.
+    """Return bytes of a part, at most, unless a single strip is larger.
 
     As many as of a strip, if the sums of a part, (n, n), are not larger than its rows, and there
     are not too many parts.
@@ -237,7 +212,7 @@ def part_bytes(rows: int, n: int, itemsize: int) -> int:
 
 
 def load(bundle: Bundle) -> Any:
-    """The rows of a bundle, on a worker."""
+    """Return the rows of a bundle, on a worker."""
     return bundle.read()
 
 
@@ -262,7 +237,7 @@ def _as_declared(block: Any, dtype: Any, block_info: Any = None) -> Any:
 
 
 def _plain(block: Any, dtype: Any) -> Any:
-    """A chunk as rows one after the other, in a type that the machine computes with."""
+    """Return a chunk as rows one after the other, in a type that the machine computes with."""
     return np.ascontiguousarray(block, dtype=dtype)
 
 
@@ -271,7 +246,7 @@ Branches = dict[tuple[int, int], Any]
 
 
 def of_share(work: Work, dtype: str, own: Sequence[Any], *given: Any) -> list[Any]:
-    """What `work` makes of every part of a share.
+    """Return what `work` makes of every part of a share.
 
     Parameters
     ----------
@@ -289,7 +264,7 @@ def of_share(work: Work, dtype: str, own: Sequence[Any], *given: Any) -> list[An
 def sums_of_share(
     parts: Sequence[int], count: int, work: Work, dtype: str, own: Sequence[Any], *given: Any
 ) -> Branches:
-    """The sum of what `work` makes of a share, as far as it has whole branches.
+    """Return the sum of what `work` makes of a share, as far as it has whole branches.
 
     Parameters
     ----------
@@ -315,7 +290,7 @@ def _each(work: Work, dtype: str, own: Sequence[Any], given: Sequence[Any]) -> I
 
 
 def joined(count: int, *sums: Branches) -> Branches:
-    """Sums of several shares, as far as they have whole branches together."""
+    """Return sums of several shares, as far as they have whole branches together."""
     found: Branches = {}
     for each in sums:
         found |= each
@@ -346,7 +321,7 @@ def add_up(sums: Branches, count: int, add: Callable[[Any, Any], Any]) -> None:
 
 
 def at_part(work: Work, dtype: str, rows: Any, facts: Any, *arguments: Any) -> Any:
-    """What `work` makes of a part."""
+    """Return what `work` makes of a part."""
     known: Any = None
     seen: Callable[..., Probes] = rows_of
     if facts is not None and not facts[1].any():
@@ -363,7 +338,7 @@ PRODUCTS = ("times", "combine", "forward", "adjoint", squared)
 
 @cache
 def gpu() -> Any:
-    """The device of this worker's GPU, None where torch sees none.
+    """Return the device of this worker's GPU, None where torch sees none.
 
     Torch takes seconds to import, so it is asked only where there may be one.
     """
@@ -387,12 +362,12 @@ def rows_on_gpu(rows: Any, dtype: Any, known: Any) -> Probes:
 
 
 def surveyed(rows: Any, dtype: str) -> Any:
-    """Norms and exponents of a part."""
+    """Return norms and exponents of a part."""
     return at_part(survey, dtype, rows, None)
 
 
 def same(value: Any) -> Any:
-    """What it is given."""
+    """Return what it is given."""
     return value
 
 
@@ -401,11 +376,11 @@ def nothing(*_: Any) -> None:
 
 
 def cut(rows: Dense, ends: tuple[int, int]) -> Array:
-    """Some rows of a part."""
+    """Return some rows of a part."""
     return rows.block(*ends)
 
 
 def moduli(rows: Dense, few: Array, ends: tuple[int, int]) -> Array:
-    """``|<u_i, u_j>|`` of other rows and some of a part."""
+    """Return ``|<u_i, u_j>|`` of other rows and some of a part."""
     left = few.conj() if rows.is_complex else few
     return np.abs(left @ rows.block(*ends).T)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.measurements.probes import Probes, dense_blocks, squared_columns, squares
 from quadsense.measurements.views import Chosen, View, only
+from quadsense.typing import to_list
 
 
 class Stack(Probes):
@@ -83,16 +84,16 @@ class Stack(Probes):
         return any(part.has_nested_sums for part in self.parts)
 
     def made_of(self) -> tuple[Any, ...]:
-        """The parts."""
+        """Return the parts."""
         return self.parts
 
     def column_squares(self) -> Any:
-        """Those of all parts together, where every part knows its own."""
+        """Return those of all parts together, where every part knows its own."""
         found = [getattr(part, "column_squares", lambda: None)() for part in self.parts]
         return None if any(each is None for each in found) else sum(found)
 
     def column_counts(self) -> Any:
-        """How many entries of each column are not 0."""
+        """Return how many entries of each column are not 0."""
         return sum(part.column_counts() for part in self.parts)  # type: ignore[attr-defined]
 
     # --- rows --------------------------------------------------------------------------------
@@ -100,24 +101,24 @@ class Stack(Probes):
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows, each part as it likes."""
+        """Yield all rows, each part as it likes."""
         for part, whole in self._each():
             for here, rows in part.in_blocks(width, sums):
                 yield slice(whole.start + here.start, whole.start + here.stop), rows
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, one block at a time."""
+        """Yield dense rows, one block at a time."""
         for part, whole in self._each():
             for here, rows in dense_blocks(part):
                 yield slice(whole.start + here.start, whole.start + here.stop), rows
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`; a view where one part has them all as a view."""
+        """Return dense rows `first` to `last`; a view where one part has them all as a view."""
         pieces = [part.block(rows.start, rows.stop) for part, rows, _ in self._across(first, last)]
         return self._joined(pieces) if pieces else self.parts[0].block(0, 0)
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         chosen = to_numpy(index)
         homes = np.searchsorted(self.begins, chosen, side="right") - 1
         order = np.argsort(homes, kind="stable")
@@ -134,7 +135,7 @@ class Stack(Probes):
         return self.xp.take(rows, self._index(np.argsort(order, kind="stable")), axis=0)
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """Those rows alone; parts that are there whole, as they are."""
+        """Return those rows alone; parts that are there whole, as they are."""
         index = np.asarray(index, dtype=np.int64)
         homes = np.searchsorted(self.begins, index, side="right") - 1
         if np.any(np.diff(homes) < 0):
@@ -150,34 +151,34 @@ class Stack(Probes):
     # --- products ----------------------------------------------------------------------------
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``."""
+        """Return ``u_i* x``."""
         return self._joined([part.times(X) for part in self.parts])
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         return sum((part.combine(Y[rows, :]) for part, rows in self._each()), start=0.0)
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``."""
+        """Return ``u_i* A u_i``."""
         return self._joined([part.forward(A) for part in self.parts])
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``."""
+        """Return ``sum_i y_i u_i u_i*``."""
         return sum((part.adjoint(y[rows]) for part, rows in self._each()), start=0.0)
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
+        """Return ``sum_i y_i |u_ij|^2`` for every j."""
         return sum((squared_columns(part, y[rows]) for part, rows in self._each()), start=0.0)
 
     def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
-        """``sum_k s_k |f_i u_i* x_k|^2`` for X of shape (n, k), each part as it likes."""
+        """Return ``sum_k s_k |f_i u_i* x_k|^2`` for X of shape (n, k), each part as it likes."""
         return self._joined([
             squares(part, X, None if factors is None else factors[rows], signs)
             for part, rows in self._each()
         ])  # fmt: skip
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2`` for those rows and columns."""
+        """Return ``|<u_i, u_j>|^2`` for those rows and columns."""
         lines = []
         for part, here, _ in self._across(rows.start, rows.stop):
             line = []
@@ -204,7 +205,7 @@ class Stack(Probes):
     # --- where the parts are -----------------------------------------------------------------
 
     def _each(self) -> Iterator[tuple[Probes, slice]]:
-        """Every part, and which rows of the whole are its."""
+        """Yield every part, and which rows of the whole are its."""
         for k, part in enumerate(self.parts):
             yield part, slice(int(self.begins[k]), int(self.begins[k + 1]))
 
@@ -231,7 +232,7 @@ class AsComplex(View):
         self.is_complex = True
 
     def inward(self, values: Array, axes: str) -> Array:
-        """Both parts next to each other, of a matrix the real one: the other is skew."""
+        """Return both parts next to each other, of a matrix the real one: the other is skew."""
         if axes == "m":
             return values
         values = self.own(values)
@@ -239,7 +240,7 @@ class AsComplex(View):
         return real if axes == "nn" else self.xp.concat([real, self.xp.imag(values)], axis=1)
 
     def outward(self, values: Array, axes: str) -> Array:
-        """Both parts as complex numbers."""
+        """Return both parts as complex numbers."""
         if axes in ("m", "n", "bb"):
             return values
         if axes[-1] == "k":
@@ -248,11 +249,11 @@ class AsComplex(View):
         return self.xp.astype(values, self.dtype, copy=False)
 
     def column_squares(self) -> Any:
-        """Those of the real rows."""
+        """Return those of the real rows."""
         return getattr(self.kind, "column_squares", lambda: None)()
 
     def column_counts(self) -> Any:
-        """Those of the real rows."""
+        """Return those of the real rows."""
         return self.kind.column_counts()
 
 
@@ -285,46 +286,93 @@ class Axes(Probes):
         return self.xp.ones(self.n, dtype=self.xp.float64, device=self.device)
 
     def made_of(self) -> tuple[Any, ...]:
-        """How many there are, and of which type."""
+        """Return how many there are, and of which type."""
         return self.n, self.is_complex
 
     def times(self, X: Array) -> Array:
-        """``X``."""
+        """Return ``X``."""
         return self.xp.asarray(X, copy=True)
 
     def combine(self, Y: Array) -> Array:
-        """``Y``."""
+        """Return ``Y``."""
         return self.xp.asarray(Y, copy=True)
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
+        """Return dense rows `first` to `last`."""
         return self.take(np.arange(first, last))
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         chosen = to_numpy(index)
         rows = np.zeros((chosen.size, self.n))
         rows[np.arange(chosen.size), chosen] = 1.0
         return self.own(rows)
 
     def forward(self, A: Array) -> Array:
-        """The diagonal of A."""
+        """Return the diagonal of A."""
         return self.real(self.xp.linalg.diagonal(A))
 
     def adjoint(self, y: Array) -> Array:
-        """The matrix with that diagonal."""
+        """Return the matrix with that diagonal."""
         values = self.xp.astype(y, self.dtype, copy=False)
         return values[:, None] * self._identity
 
     def squared_columns(self, y: Array) -> Array:
-        """The same vector."""
+        """Return the same vector."""
         return y
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """1 for the same vector, else 0."""
+        """Return 1 for the same vector, else 0."""
         i, j = (np.arange(part.start, part.stop) for part in (rows, columns))
         return self.xp.asarray(np.equal.outer(i, j).astype(np.float64), device=self.device)
 
     @cached_property
     def _identity(self) -> Array:
         return self.xp.eye(self.n, dtype=self.dtype, device=self.device)
+
+
+def stack(parts: Iterable[Any]) -> Probes:
+    """Return the rows of several arrays, sparse arrays, operators and kinds of probes as one.
+
+    Parameters
+    ----------
+    parts : iterable of arrays of shape (m_k, n), sparse arrays, operators or probes
+        Of one length n. Nothing is copied. With complex rows, real ones become complex too.
+
+    Returns
+    -------
+    Probes
+        All rows, those of the first part first.
+
+    Examples
+    --------
+    Distances within a network, and the sum of all positions, which is to be zero:
+
+    >>> import numpy as np, quadsense
+    >>> network = quadsense.probes.differences([(0, 1), (1, 2)], n=3)
+    >>> U = quadsense.probes.stack([network, np.ones((1, 3))])
+    >>> quadsense.Measurements(U, [1.0, 1.0, 0.0], delta=0.1)
+    Measurements(m=3, n=3, stacked, real)
+    """
+    from quadsense.measurements.validate import checked_rows  # which knows all kinds of rows
+
+    kinds: list[Probes] = []
+    for k, part in enumerate(to_list("parts", parts, "probes")):
+        try:
+            kinds.append(checked_rows(part, False).kind)
+        except ValueError as error:
+            raise ValueError(f"parts[{k}]: {error}") from None
+        if kinds[k].n != kinds[0].n:
+            raise ValueError(
+                f"parts[{k}] has rows of length {kinds[k].n}, but those of parts[0] have "
+                f"{kinds[0].n}"
+            )
+        if kinds[k].xp is not kinds[0].xp or kinds[k].device != kinds[0].device:
+            raise ValueError(
+                f"parts[{k}] is of another namespace or device than parts[0]: bring all to one"
+            )
+    if not kinds:
+        raise ValueError("parts is empty: there must be one part at least")
+    if any(kind.is_complex for kind in kinds):
+        kinds = [kind if kind.is_complex else AsComplex(kind) for kind in kinds]
+    return kinds[0] if len(kinds) == 1 else Stack(*kinds)

@@ -15,12 +15,12 @@ import scipy.sparse as sp
 
 from quadsense import files
 from quadsense.arrays import as_numbers, is_array, is_numpy, namespace, to_numpy
-from quadsense.measurements.dense import Dense, NotFinite, Stored
+from quadsense.core.noise import CONFIDENCE
+from quadsense.measurements.arrays import Dense, NotFinite, Sparse, Stored
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.stack import AsComplex, Stack
 from quadsense.measurements.tensors import elsewhere
 from quadsense.measurements.validate import (
@@ -33,8 +33,8 @@ from quadsense.system.memory import room_for_rows
 from quadsense.typing import MatrixLike, MissingName, Real, RealOrVector, VectorLike, check_path
 
 if TYPE_CHECKING:
-    from quadsense.measurements.base import Measurements
     from quadsense.measurements.cluster import OnCluster
+    from quadsense.measurements.measurements import Measurements
 
 
 Given = tuple[Any, Any, dict[str, Any]]
@@ -128,7 +128,7 @@ class StoredMeasurements:
         weights: RealOrVector | None = None,
         sigma: Real | None = None,
         shots: RealOrVector | None = None,
-        confidence: Real = 0.95,
+        confidence: Real = CONFIDENCE,
         missing: MissingName = "raise",
         memory_limit: Real | str | None = None,
     ) -> Measurements:
@@ -231,7 +231,7 @@ class StoredMeasurements:
         shots: RealOrVector | None = None,
         **noise: Any,
     ) -> Measurements:
-        """Measurements of what `files.read_measured` read; what is given here goes before.
+        """Return measurements of what `files.read_measured` read; what is given here goes before.
 
         `noise` has confidence and missing of the constructor.
         """
@@ -298,7 +298,7 @@ def of_arrays(
     mix: MatrixLike | None,
     weights: RealOrVector | None,
 ) -> Given:
-    """Those of arrays of a file; what is given with them takes precedence."""
+    """Return those of arrays of a file; what is given with them takes precedence."""
     named: dict[str, Any] = {"mix": arrays.get("mix") if mix is None else mix}
     named["conjugate"] = bool(arrays.get("conjugate")) if conjugate is None else conjugate
     named["weights"] = _held("weights", arrays) if weights is None else weights
@@ -329,7 +329,7 @@ def name_or_readings(b: Any) -> Any:
 
 
 def beside_file(mix: Any, bounds: Any) -> files.Given:
-    """What is given of measurements that are read from a file."""
+    """Return what is given of measurements that are read from a file."""
     if mix is None:
         return files.Given(bounds=bounds is not None)
     shape = mix.shape if sp.issparse(mix) or is_array(mix) else as_numbers("mix", mix).shape
@@ -337,7 +337,7 @@ def beside_file(mix: Any, bounds: Any) -> files.Given:
 
 
 def into_arrays(data: Measurements) -> dict[str, Any]:
-    """Arrays of a file that holds measurements without constraints."""
+    """Return arrays of a file that holds measurements without constraints."""
     arrays: dict[str, Any] = {"U": _written(data._rows.kind)}
     if data.readings is not None:
         arrays["b"] = to_numpy(data.readings)
@@ -355,7 +355,7 @@ def into_arrays(data: Measurements) -> dict[str, Any]:
 
 
 def _written(kind: Probes) -> Any:
-    """U as a file holds it: an array, or rows that are written some at a time."""
+    """Return U as a file holds it: an array, or rows that are written some at a time."""
     if isinstance(kind, Sparse):
         return kind.given
     parts = _dense_parts(kind)
@@ -368,7 +368,7 @@ def _written(kind: Probes) -> Any:
 
 
 def _dense_parts(kind: Probes) -> list[Any] | None:
-    """Arrays and strips of files that hold these rows as given; None where others do."""
+    """Return arrays and strips of files that hold these rows as given; None where others do."""
     if isinstance(kind, OnDisk):
         return [kind.given]
     if isinstance(kind, Dense):
@@ -389,7 +389,7 @@ def with_further(
     bounds: tuple[RealOrVector, RealOrVector] | None,
     weights: RealOrVector | None,
 ) -> Given:
-    """Those of measurements and of further ones after them."""
+    """Return those of measurements and of further ones after them."""
     if data._plain is not None:
         raise ValueError("these measurements have their constraints: use `plain`")
     if data.mix is not None:
@@ -423,7 +423,7 @@ def with_further(
 
 
 def _further(data: Measurements, more: Measurements) -> tuple[Any, Any, Any, Any, Any]:
-    """Rows, readings, delta, bounds and weights of measurements that come after others."""
+    """Return rows, readings, delta, bounds and weights of measurements that come after others."""
     if more._plain is not None or more.mix is not None:
         raise ValueError("measurements with constraints or sums of rows (mix) cannot be appended")
     for name, own, other in (
@@ -438,7 +438,7 @@ def _further(data: Measurements, more: Measurements) -> tuple[Any, Any, Any, Any
 
 
 def placed_on(data: Measurements, device: Any) -> Given:
-    """Those of the same measurements on a device, or on the cluster of a client."""
+    """Return those of the same measurements on a device, or on the cluster of a client."""
     if data._plain is not None:
         raise ValueError("these measurements have their constraints: use `plain`")
     from quadsense.measurements.shards import is_client, refuse_other_than_client
@@ -462,7 +462,7 @@ def placed_on(data: Measurements, device: Any) -> Given:
 
 
 def _on_cluster(data: Measurements, kind: Any, client: Any) -> OnCluster:
-    """Rows in files as those of a cluster."""
+    """Return rows in files as those of a cluster."""
     from quadsense.measurements.cluster import OnCluster  # brings asyncio, a tenth of an import
     from quadsense.measurements.shards import Shards
 
@@ -488,7 +488,7 @@ def _on_host(values: Any) -> Any:
 
 
 def _extended(name: str, own: Any, given: Any, m: int, k: int) -> Any:
-    """A value for all rows, or one per row of m rows and k further ones."""
+    """Return a value for all rows, or one per row of m rows and k further ones."""
     if given is None:
         if own is not None and np.ndim(own) > 0:
             raise ValueError(f"{name} is missing: each row of these measurements has its own")
@@ -502,13 +502,13 @@ def _extended(name: str, own: Any, given: Any, m: int, k: int) -> Any:
 
 
 def _held(name: str, arrays: files.Arrays) -> Any:
-    """What a file says of that, a single value as a number; None where it says nothing."""
+    """Return what a file says of that, a single value as a number; None where it says nothing."""
     values = arrays.get(name)
     return float(values) if values is not None and np.ndim(values) == 0 else values
 
 
 def joined_rows(first: Probes, second: Probes) -> Any:
-    """The rows of both, as `Measurements` takes them.
+    """Return the rows of both, as `Measurements` takes them.
 
     Arrays become one, by a copy: a stack of many small ones would be slow in every product.
 

@@ -16,7 +16,7 @@ from quadsense.core import products
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, tensor_of
 from quadsense.device import algebra as tensor_products
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.probes import Form, Probes
 from quadsense.measurements.views import View
 from quadsense.system.watch import look
@@ -107,7 +107,7 @@ class Tensors(Dense):
     # --- rows where the arithmetic is done ---------------------------------------------------
 
     def _chunks(self, whole: bool = False) -> Iterator[tuple[slice, Array]]:
-        """Rows on the device, in the type of the arithmetic, some at a time.
+        """Yield rows on the device, in the type of the arithmetic, some at a time.
 
         With `whole`, all at once where that takes no copy. Of rows held elsewhere the next ones
         travel while these are used.
@@ -157,30 +157,30 @@ class Tensors(Dense):
     # --- products ----------------------------------------------------------------------------
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """A copy of those rows."""
+        """Return a copy of those rows."""
         chosen: Any = index if is_tensor(index) else self._torch.as_tensor(np.asarray(index))
         return type(self)(self.U[chosen.to(self.U.device)], self._device)
 
     def take(self, index: Array) -> Array:
-        """Those rows."""
+        """Return those rows."""
         chosen = index if is_tensor(index) else self._torch.as_tensor(np.asarray(index))
         return self._wide(self.U[chosen.to(self.U.device)])
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``."""
+        """Return ``u_i* x``."""
         X = self._conj(X)
         found = [rows @ X for _, rows in self._chunks(whole=True)]
         return self._conj(found[0] if len(found) == 1 else self._torch.cat(found))
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         total: Any = 0.0
         for part, rows in self._chunks(whole=True):
             total = total + rows.T @ Y[part]
         return total
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``, half the flops."""
+        """Return ``u_i* A u_i``, half the flops."""
         if self._host and not self._streamed:
             found = products.forward(to_numpy(self.U), to_numpy(A), self._numpy_type)
             return self._torch.from_numpy(found)
@@ -189,7 +189,7 @@ class Tensors(Dense):
         return parts[0] if len(parts) == 1 else self._torch.cat(parts)
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``, half the flops."""
+        """Return ``sum_i y_i u_i u_i*``, half the flops."""
         if self._host and not self._streamed:
             found = products.adjoint(to_numpy(self.U), to_numpy(y), self._numpy_type)
             return self._torch.from_numpy(found)
@@ -200,7 +200,7 @@ class Tensors(Dense):
         return tensor_products.mirrored(total)
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
+        """Return ``sum_i y_i |u_ij|^2`` for every j."""
         total: Any = 0.0
         y = y.to(self._real)
         for part, rows in self._chunks():
@@ -210,12 +210,12 @@ class Tensors(Dense):
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows; those held elsewhere some at a time, so that they travel once."""
+        """Yield all rows; those held elsewhere some at a time, so that they travel once."""
         for part, rows in self._chunks(whole=True):
             yield part, self._some(rows, part)
 
     def _some(self, rows: Array, part: slice) -> Tensors:
-        """Some of the rows, which are where the arithmetic is done."""
+        """Return some of the rows, which are where the arithmetic is done."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.U, other.m = rows, part.stop - part.start
@@ -225,7 +225,7 @@ class Tensors(Dense):
         return other
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows, one block at a time."""
+        """Return dense rows, one block at a time."""
         return self._chunks()
 
     def _conj(self, x: Array) -> Array:
@@ -241,7 +241,7 @@ class Tensors(Dense):
         return type(self)(self.U.to(kind), self._device, single=True, norms=self.held_norms)
 
     def held_as(self, form: Form) -> Probes | None:
-        """The same rows for NumPy, which reads their memory, or by arrays on their device.
+        """Return the same rows for NumPy, which reads their memory, or by arrays on their device.
 
         None where the memory cannot be read, and where methods may use NumPy itself.
         """
@@ -255,7 +255,7 @@ class Tensors(Dense):
 
 
 def elsewhere(U: Any, device: Any) -> Tensors:
-    """Rows held where U is, a tensor or an array of NumPy's, and used on that device.
+    """Return rows held where U is, a tensor or an array of NumPy's, and used on that device.
 
     Memory of the host is pinned where it is, so that rows travel while others are used; where the
     system does not allow that they travel all the same.
@@ -316,20 +316,20 @@ class Working(View):
         self.roundoff = TF32 if tf32 and kind.is_single else None
 
     def inward(self, values: Any, axes: str) -> Any:
-        """A tensor."""
+        """Return a tensor."""
         return (self.own_vector(values) if axes == "m" else self.own(values)).tensor
 
     def outward(self, values: Any, axes: str) -> Any:
-        """A tensor as NumPy's functions take it."""
+        """Return a tensor as NumPy's functions take it."""
         return DeviceArray(values)
 
     def product(self, name: str, values: Any, given: str, returned: str) -> Any:
-        """A product in the precision that is allowed."""
+        """Return a product in the precision that is allowed."""
         with tf32_allowed(self.kind._torch) if self.roundoff else contextlib.nullcontext():
             return super().product(name, values, given, returned)
 
     def held_as(self, form: Form) -> Probes | None:
-        """The same rows by products of TF32, where that is allowed; they are kept.
+        """Return the same rows by products of TF32, where that is allowed; they are kept.
 
         Not those held elsewhere, whose way here takes longer than any product.
         """
@@ -340,16 +340,16 @@ class Working(View):
         return Working(self.kind.narrowed(), tf32=True)
 
     def like(self, kind: Any) -> Probes:
-        """Other rows, seen alike."""
+        """Return other rows, seen alike."""
         return Working(kind, self.tf32)
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         tensor = tensor_of(index)
         return DeviceArray(self.kind.take(index if tensor is None else tensor))
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """A copy of those rows."""
+        """Return a copy of those rows."""
         tensor = tensor_of(index)
         return self.like(self.kind.only(index if tensor is None else tensor))
 
@@ -379,20 +379,20 @@ class OfTensors(View):
         return DeviceArray(values)
 
     def outward(self, values: Any, axes: str) -> Any:
-        """A tensor."""
+        """Return a tensor."""
         return values.tensor
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         chosen = to_numpy(index) if is_tensor(index) else np.asarray(index)
         return self.outward(self.kind.take(chosen), "bn")
 
     def like(self, kind: Any) -> Probes:
-        """Other rows, seen alike."""
+        """Return other rows, seen alike."""
         return type(self)(kind, self._tensor)
 
     def held_as(self, form: Form) -> Probes | None:
-        """The same rows for NumPy, which reads their memory, or by arrays on their device.
+        """Return the same rows for NumPy, which reads their memory, or by arrays on their device.
 
         None where the memory cannot be read, and where methods may use NumPy itself.
         """

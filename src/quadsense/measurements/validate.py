@@ -26,14 +26,16 @@ from quadsense.arrays import (
     namespace,
     to_numpy,
 )
-from quadsense.measurements.dense import Dense
-from quadsense.measurements.operator import from_operator, is_operator
+from quadsense.core.intervals import UNIT
+from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.sparse import Sparse
 from quadsense.measurements.tensors import Tensors
 from quadsense.typing import LARGEST_WHOLE, check_flag, is_number
+
+MAX_SKEW = 1e-8
+"""Largest part by which a matrix may differ from its conjugate transpose, as rounding does."""
 
 PLAIN = (np.ndarray, np.generic, float, int)
 """Types that go with rows of every kind."""
@@ -61,6 +63,8 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     if is_dask(U):
         return Sensing(_of_dask(U), conjugate)
     if is_operator(U):
+        from quadsense.probes.operator import from_operator  # rarely needed
+
         return checked_rows(from_operator(U), conjugate)
     if sp.issparse(U):
         _check_kind("U", U.dtype)
@@ -79,6 +83,11 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     if is_tensor(U):
         return Sensing(Tensors(U), conjugate)  # likewise
     return Sensing(Dense(widened(U)), conjugate)
+
+
+def is_operator(U: Any) -> bool:
+    """Whether it is known by `matvec` rather than by its entries."""
+    return hasattr(U, "matvec") and not hasattr(U, "__array__")
 
 
 def _of_dask(U: Any) -> Probes:
@@ -110,6 +119,8 @@ def check_beside(U: Any, rows: Sensing, **named: Any) -> None:
     own: Any = None
     labels = None if named.get("mix") is not None else _labels(U)
     for name, given in named.items():
+        if given is None:
+            continue
         for values in given if isinstance(given, tuple) else (given,):
             if labels is not None:
                 _check_labels(name, labels, _labels(values))
@@ -355,7 +366,7 @@ def checked_integers(name: str, values: Any) -> npt.NDArray[Any]:
                 f"{name} must hold whole numbers, but {name}[{place}] is {found[tuple(off[0])]}"
             )
         limit = float(np.abs(found).max(initial=0.0))
-        if limit > 2.0**53:
+        if limit > 1.0 / UNIT:
             raise ValueError(f"{name} must hold whole numbers, got one as large as {limit:.3g}")
         return found.astype(np.int64)
     if found.dtype.kind not in "iu":

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import put
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import (
     Form,
@@ -27,7 +27,6 @@ from quadsense.measurements.probes import (
     unit_column_squares,
 )
 from quadsense.measurements.probes import squares as squares_of
-from quadsense.measurements.sparse import Sparse
 
 LARGEST_SINGLE = 20
 """Largest exponent with which products of rows in single precision are scaled."""
@@ -52,43 +51,43 @@ class View(Probes):
         self.block_elements = kind.block_elements
 
     def inward(self, values: Array, axes: str) -> Array:
-        """What the other kind is given for an array with these axes."""
+        """Return what the other kind is given for an array with these axes."""
         return values
 
     def outward(self, values: Array, axes: str) -> Array:
-        """What stands for an array with these axes that the other kind returned."""
+        """Return what stands for an array with these axes that the other kind returned."""
         return values
 
     def product(self, name: str, values: Array, given: str, returned: str) -> Array:
-        """A product of the other kind, its argument and its result changed."""
+        """Return a product of the other kind, its argument and its result changed."""
         return self.outward(getattr(self.kind, name)(self.inward(values, given)), returned)
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``."""
+        """Return ``u_i* x``."""
         return self.product("times", X, "nk", "mk")
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         return self.product("combine", Y, "mk", "nk")
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``."""
+        """Return ``u_i* A u_i``."""
         return self.product("forward", A, "nn", "m")
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``."""
+        """Return ``sum_i y_i u_i u_i*``."""
         return self.product("adjoint", y, "m", "nn")
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
+        """Return dense rows `first` to `last`."""
         return self.outward(self.kind.block(first, last), "bn")
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         return self.outward(self.kind.take(index), "bn")
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2``."""
+        """Return ``|<u_i, u_j>|^2``."""
         return self.outward(self.kind.gram(rows, columns), "bb")
 
     @cached_property
@@ -127,31 +126,31 @@ class View(Probes):
         return float(self.kind.row_rounding)
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
+        """Return ``sum_i y_i |u_ij|^2`` for every j."""
         return self.outward(squared_columns(self.kind, self.inward(y, "m")), "n")
 
     def like(self, kind: Probes) -> Probes:
-        """Other rows of the same kind, seen alike."""
+        """Return other rows of the same kind, seen alike."""
         return type(self)(kind)
 
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows, some at a time."""
+        """Yield all rows, some at a time."""
         for part, rows in self.kind.in_blocks(width, sums):
             yield part, self if rows is self.kind else self.like(rows)
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """Those rows alone."""
+        """Return those rows alone."""
         return self.like(only(self.kind, index))
 
     def made_of(self) -> tuple[Any, ...]:
-        """The rows."""
+        """Return the rows."""
         return (self.kind,)
 
 
 def only(kind: Probes, index: npt.NDArray[np.int64]) -> Probes:
-    """Those rows of a kind alone."""
+    """Return those rows of a kind alone."""
     own = getattr(kind, "only", None)
     return Chosen(kind, index) if own is None else own(index)
 
@@ -176,7 +175,7 @@ class Chosen(View):
         return bool((to_numpy(self.held_norms) == 0.0).any())
 
     def inward(self, values: Array, axes: str) -> Array:
-        """Zeros for the other rows."""
+        """Return zeros for the other rows."""
         if "m" not in axes:
             return values
         own = to_numpy(values)
@@ -185,36 +184,36 @@ class Chosen(View):
         return self.kind.own(spread) if "k" in axes else self.kind.own_vector(spread)
 
     def outward(self, values: Array, axes: str) -> Array:
-        """What belongs to these rows."""
+        """Return what belongs to these rows."""
         return self.xp.take(values, self._positions, axis=0) if "m" in axes else values
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
+        """Return dense rows `first` to `last`."""
         return self.take(np.arange(first, last))
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         chosen = self.index[to_numpy(index)]
         if not chosen.size:  # a kind of the user's own need not know of no rows at all
             return self.own(np.zeros((0, self.n)))
         return self.kind.take(self.xp.asarray(chosen, device=self.device))
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2``."""
+        """Return ``|<u_i, u_j>|^2``."""
         return Probes.gram(self, rows, columns)
 
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows at once: they may be anywhere."""
+        """Return all rows at once: they may be anywhere."""
         return Probes.in_blocks(self, width, sums)
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """Those rows alone."""
+        """Return those rows alone."""
         return Chosen(self.kind, self.index[index])
 
     def made_of(self) -> tuple[Any, ...]:
-        """The rows, and which."""
+        """Return the rows, and which."""
         return self.kind, self.index
 
     @cached_property
@@ -230,25 +229,25 @@ class OnNumpy(View):
         self.xp = np
 
     def inward(self, values: Array, axes: str) -> Array:
-        """An array of the other namespace."""
+        """Return an array of the other namespace."""
         return self.kind.own_vector(values) if axes == "m" else self.kind.own(values)
 
     def outward(self, values: Array, axes: str) -> Array:
-        """NumPy's."""
+        """Return numPy's."""
         return to_numpy(values)
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         return to_numpy(self.kind.take(self.kind.xp.asarray(index, device=self.kind.device)))
 
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows at once."""
+        """Return all rows at once."""
         return Probes.in_blocks(self, width, sums)
 
     def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
-        """``sum_k s_k |f_i u_i* x_k|^2``: what is large stays where it is."""
+        """Return ``sum_k s_k |f_i u_i* x_k|^2``: what is large stays where it is."""
         vectors = (
             None if each is None else self.kind.own_vector(each) for each in (factors, signs)
         )
@@ -281,11 +280,11 @@ class Framed(View):
         return put(D, self.kind.held_norms)
 
     def inward(self, values: Array, axes: str) -> Array:
-        """``D`` times every axis of entries."""
+        """Return ``D`` times every axis of entries."""
         return self.outward(values, axes)
 
     def outward(self, values: Array, axes: str) -> Array:
-        """``D`` times every axis of entries."""
+        """Return ``D`` times every axis of entries."""
         if axes[-1] == "n":
             values = values * self.scales
         return values * self.scales[:, None] if axes in ("nk", "nn") else values
@@ -310,40 +309,40 @@ class Framed(View):
         return xp.concat(parts) if len(parts) != 1 else parts[0]
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
+        """Return ``sum_i y_i |u_ij|^2`` for every j."""
         return squared_columns(self.kind, y) * self.scales * self.scales
 
     def column_squares(self) -> Any:
-        """``sum_i |u_ij|^2`` for every j over rows of unit norm."""
+        """Return ``sum_i |u_ij|^2`` for every j over rows of unit norm."""
         return unit_column_squares(self)
 
     def same_as(self, other: Probes) -> bool:
-        """Whether these are the same rows, scaled alike."""
+        """Return whether these are the same rows, scaled alike."""
         alike = isinstance(other, Framed) and np.array_equal(self.columns, other.columns)
         return alike and same_rows(self.kind, other.kind)  # type: ignore[attr-defined]
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2``."""
+        """Return ``|<u_i, u_j>|^2``."""
         xp, left = self.xp, self.block(rows.start, rows.stop)
         left = xp.conj(left) if self.is_complex else left
         return xp.abs(left @ self.block(columns.start, columns.stop).T) ** 2
 
     def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
-        """``sum_k s_k |f_i u_i* x_k|^2``."""
+        """Return ``sum_k s_k |f_i u_i* x_k|^2``."""
         return squares_of(self.kind, self.inward(X, "nk"), factors, signs)
 
     # --- rows that are held in some way ------------------------------------------------------
 
     def like(self, kind: Probes) -> Probes:
-        """Other rows, scaled alike."""
+        """Return other rows, scaled alike."""
         return Framed(kind, self.columns)
 
     def some_columns(self, part: slice) -> Array:
-        """Some columns of rows that NumPy holds, dense."""
+        """Return some columns of rows that NumPy holds, dense."""
         return self.kind.some_columns(part) * self.scales[part]
 
     def normal(self, scales: Array, conjugate: bool, dtype: npt.DTypeLike) -> Array:
-        """``F* F`` on packed matrices, of rows in parts: see `Parted.normal`."""
+        """Return ``F* F`` on packed matrices, of rows in parts: see `Parted.normal`."""
         return self.kind.normal(scales, conjugate, dtype, np.ldexp(1.0, self.columns))
 
     def gram_density_bound(self) -> float:
@@ -359,7 +358,7 @@ class Framed(View):
         return Sparse(self.sparse_rows()).sparse_gram(factors)
 
     def held_as(self, form: Form) -> Probes | None:
-        """The same rows in another form, where those of the rows have it."""
+        """Return the same rows in another form, where those of the rows have it."""
         moderate = int(np.abs(self.columns).max(initial=0)) <= LARGEST_SINGLE
         if form in ("unit", "conjugated") or (form == "single" and not moderate):
             return None
@@ -368,28 +367,28 @@ class Framed(View):
 
 
 def beneath(kind: Any) -> Any:
-    """The rows as they are held, without a scaling of their columns."""
+    """Return the rows as they are held, without a scaling of their columns."""
     return kind.kind if isinstance(kind, Framed) else kind
 
 
 def is_in_parts(kind: Any) -> bool:
-    """Whether the rows are held in parts."""
+    """Return whether the rows are held in parts."""
     return isinstance(beneath(kind), Parted)
 
 
 def is_dense(kind: Any) -> bool:
-    """Whether the rows are in a dense array that NumPy reads."""
+    """Return whether the rows are in a dense array that NumPy reads."""
     own = beneath(kind)
     return isinstance(own, Dense) and isinstance(own.U, np.ndarray)
 
 
 def is_sparse(kind: Any) -> bool:
-    """Whether the rows are held sparse."""
+    """Return whether the rows are held sparse."""
     return isinstance(beneath(kind), Sparse)
 
 
 def norms_of(rows: Dense, scales: Array) -> Array:
-    """Norms of the rows of a part, their columns scaled."""
+    """Return norms of the rows of a part, their columns scaled."""
     found = [
         np.sqrt(np.sum(np.abs(block * scales) ** 2, axis=1)) for _, block in dense_blocks(rows)
     ]

@@ -121,7 +121,7 @@ def nearest_within(
             if length == full:
                 chosen.append(row)
                 signs.append(sign)
-                u = np.concatenate([u, [own]])
+                u = np.array([*u.tolist(), own])
                 break
             del chosen[first], signs[first]
             u = np.delete(u, first)

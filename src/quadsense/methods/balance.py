@@ -191,6 +191,10 @@ def _freedom(question: Question, y: Vector) -> Vector:
         priced = ~question.hard & (question.weights > 0.0)
         size = float(np.abs(question.reading).max(initial=0.0)) or 1.0
         freedom = np.where(priced, question.weights * size, freedom)
+    elif question.rows == "likelihood":
+        counted = ~question.hard & (question.weights > 0.0)
+        left = np.square(question.slope - y) / np.where(counted, question.weights, 1.0)
+        freedom = np.where(counted, left, np.where(question.hard, freedom, 0.0))
     elif question.soft.any():
         freedom = np.where(question.soft & (question.weights == 0.0), 0.0, freedom)
     return freedom

@@ -330,11 +330,6 @@ class Stepped:
         return Trace()
 
 
-def shifted_readings(problem: Problem) -> Any:
-    """``b - F(A_1)``: readings for methods that seek the difference from the start."""
-    return -at_work(problem, problem.initial_residual())
-
-
 def start_matrix(problem: Problem) -> Any:
     """A_1 as a dense NumPy array."""
     if problem.c_start is not None:
@@ -360,10 +355,13 @@ def weighed_rows(problem: Problem) -> tuple[Sensing, Vector]:
 
 def own(problem: Problem, values: Any) -> Array:
     """What a method found, in the namespace and on the device of the data."""
+    numpy = isinstance(problem.b, np.ndarray)
+    if numpy and type(values) is np.ndarray:
+        return values
     tensor = tensor_of(values)
     if tensor is not None:
         return tensor
-    if not is_numpy(values) or isinstance(problem.b, np.ndarray):
+    if numpy or not is_numpy(values):
         return values
     return placed(values, problem.b)
 

@@ -14,24 +14,32 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, is_array, to_numpy
 from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm
+from quadsense.core.intervals import EPS
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
-from quadsense.ranges.ranges import Interval
+from quadsense.ranges import Interval
 from quadsense.result.result import Result
+from quadsense.system.watch import BLOCK_FLOPS
 from quadsense.typing import to_list
 
 MOST_CELLS = 200
 """Rows and columns of a matrix that a picture shows."""
 
-MOST_FLOPS = 2e9
+MOST_FLOPS = BLOCK_FLOPS
 """What making a matrix dense for a picture may cost: about a tenth of a second."""
 
-MOST_EIGENVALUES = 600
-"""Order up to which all eigenvalues are found for a picture."""
+MOST_DENSE = 1000
+"""Order up to which a matrix is made dense, and all its eigenvalues are found, for a picture."""
 
 FEW_EIGENVALUES = 12
 """How many are found of larger matrices."""
+
+PRODUCTS = 48
+"""Products with a matrix that finding these takes, about."""
+
+SLIP = 16.0
+"""Roundings of the largest eigenvalue, per unit of the order, that another may be off by."""
 
 MOST_POINTS = 1500
 """Rows up to which each is a point; of more, a picture shows how many are where."""
@@ -137,16 +145,16 @@ def _work(matrix: SensedMatrix) -> float:
     return 2.0 * n * form.rows.m if isinstance(form, MeasuredForm) else n * n
 
 
-def is_cheap(matrix: SensedMatrix, flops: float = MOST_FLOPS) -> bool:
-    """Whether all columns of the matrix cost no more than that many flops."""
-    return _work(matrix) * float(matrix.shape[0]) <= flops
+def is_cheap(matrix: SensedMatrix) -> bool:
+    """Return whether all columns of the matrix cost no more than `MOST_FLOPS`."""
+    return _work(matrix) * float(matrix.shape[0]) <= MOST_FLOPS
 
 
-def patch_of(matrix: SensedMatrix, most: int = MOST_CELLS, flops: float = MOST_FLOPS) -> Patch:
-    """The matrix, made smaller where it has more than `most` rows or costs too much to form."""
+def patch_of(matrix: SensedMatrix, most: int = MOST_CELLS) -> Patch:
+    """Return the matrix, made smaller if it has more than `most` rows or costs much to form."""
     n = int(matrix.shape[0])
     with np.errstate(under="ignore", over="ignore"):
-        if is_cheap(matrix, flops) and n <= 5 * most:
+        if n <= MOST_DENSE and is_cheap(matrix):
             dense = np.asarray(matrix)
             if n <= most:
                 return Patch(dense, n)
@@ -154,11 +162,13 @@ def patch_of(matrix: SensedMatrix, most: int = MOST_CELLS, flops: float = MOST_F
             return Patch(
                 _largest(dense, size), n, f"each cell the largest of {size} × {size} entries"
             )
-        width = int(max(4.0, min(most, flops / _work(matrix), 5e6 / n)))
+        width = int(max(2.0, min(most, MOST_FLOPS / _work(matrix))))
         chosen = np.unique(np.linspace(0, n - 1, width).astype(np.int64))
-        unit = np.zeros((n, chosen.size), dtype=matrix.dtype)
-        unit[chosen, np.arange(chosen.size)] = 1.0
-        part = to_numpy(matrix.times(unit))[chosen]
+        part = np.empty((chosen.size, chosen.size), dtype=matrix.dtype)
+        for column, index in enumerate(chosen):  # one at a time: columns may be very long
+            unit = np.zeros((n, 1), dtype=matrix.dtype)
+            unit[index] = 1.0
+            part[:, column] = to_numpy(matrix.times(unit))[chosen, 0]
     return Patch(part, n, f"{chosen.size} of {n:,} rows and columns, evenly spaced")
 
 
@@ -184,8 +194,7 @@ class SpectrumPicture:
 
 def rounding_of(values: Vector) -> float:
     """Return the size up to which a computed eigenvalue cannot be told from 0."""
-    slip = 16.0 * float(np.finfo(np.float64).eps) * values.size
-    return slip * float(np.max(np.abs(values), initial=0.0))
+    return SLIP * EPS * values.size * float(np.max(np.abs(values), initial=0.0))
 
 
 def spectrum_of(matrix: SensedMatrix) -> SpectrumPicture | None:
@@ -203,9 +212,9 @@ def spectrum_of(matrix: SensedMatrix) -> SpectrumPicture | None:
                 if rest == 1
                 else f"the other {rest:,} eigenvalues are 0",
             )
-        if n <= MOST_EIGENVALUES and is_cheap(matrix):
+        if n <= MOST_DENSE and is_cheap(matrix):
             return SpectrumPicture(np.linalg.eigvalsh(np.asarray(matrix))[::-1])
-        if n <= MOST_EIGENVALUES or _work(matrix) * 20 * FEW_EIGENVALUES > 5.0 * MOST_FLOPS:
+        if n <= FEW_EIGENVALUES or _work(matrix) * PRODUCTS > MOST_FLOPS:
             return None
         try:
             found, _ = matrix.eigsh(FEW_EIGENVALUES)

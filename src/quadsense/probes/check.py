@@ -9,21 +9,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import to_numpy
-from quadsense.core.intervals import UNIT
-from quadsense.measurements.operator import from_operator, is_operator
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
-from quadsense.measurements.validate import checked_rows
+from quadsense.arrays import complex_of, to_numpy
+from quadsense.core.intervals import EPS, TINY, UNIT
+from quadsense.measurements.probes import Probes
+from quadsense.measurements.validate import checked_rows, is_operator
+from quadsense.probes.operator import from_operator
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.typing import to_generator
 
 Values = npt.NDArray[Any]
 
 ROWS = 16
-"""Rows looked at one by one, at most."""
+"""Rows looked at one by one, at most, and terms by which sums may be longer than they are."""
 
 PAIRS = 3
 """Random vectors that each product is tried on."""
+
+PROPORTIONAL = 1e-9
+"""By how much the ratios of numbers may differ that are multiples of others."""
 
 SMALL = 1e-4
 """What differs by less of its size may be rounding, and is judged together with the rows."""
@@ -145,7 +149,7 @@ def _failed(failure: Exception) -> str:
 
 
 def _found(kind: Probes, rng: Any) -> Iterator[str | float]:
-    """What is wrong, until the rest would follow from it; at last the largest error."""
+    """Yield what is wrong, until the rest would follow from it; at last the largest error."""
     X, Y = (_random(kind, rng, size) for size in (kind.n, kind.m))
     shapes = list(_shapes(kind, X, Y))
     yield from shapes
@@ -160,7 +164,7 @@ def _found(kind: Probes, rng: Any) -> Iterator[str | float]:
         yield wrong
         return
     index = np.sort(rng.choice(kind.m, min(_sampled(kind), kind.m), replace=False))
-    strict = 32.0 * (kind.n + 16) * UNIT + 16.0 * kind.rounding
+    strict = ROWS * (2.0 * (kind.n + ROWS) * UNIT + kind.rounding)
     for step in (_rows(kind, index, SMALL), _errors(kind, index, X), _rows(kind, index, strict)):
         found = list(step)
         yield from found
@@ -173,14 +177,14 @@ def _sampled(kind: Probes) -> int:
 
 
 def _names(kind: Probes) -> tuple[str, str]:
-    """What the user calls the two products."""
+    """Return what the user calls the two products."""
     return getattr(kind, "names", ("times", "combine"))
 
 
 def _random(kind: Probes, rng: Any, size: int) -> Values:
     values = rng.standard_normal((size, PAIRS))
     if kind.is_complex:
-        values = values + 1j * rng.standard_normal((size, PAIRS))
+        values = complex_of(values, rng.standard_normal((size, PAIRS)))
     return np.asarray(values)
 
 
@@ -193,7 +197,7 @@ def _combine(kind: Probes, Y: Values) -> Values:
 
 
 def _shapes(kind: Probes, X: Values, Y: Values) -> Iterator[str]:
-    """Shapes, types, and numbers that are none."""
+    """Yield shapes, types, and numbers that are none."""
     wanted = np.dtype(np.complex128 if kind.is_complex else np.float64)
     products = ((_times, X, kind.m, kind.n), (_combine, Y, kind.n, kind.m))
     for name, (product, argument, rows, given) in zip(_names(kind), products, strict=True):
@@ -214,11 +218,11 @@ def _first_bad(values: Values) -> int:
 
 
 def _linearity(kind: Probes, rng: Any) -> Iterator[str]:
-    """``f(a x + z) = a f(x) + f(z)``, up to what may be rounding, which `_errors` judges."""
+    """Yield ``f(a x + z) = a f(x) + f(z)``, up to what may be rounding, which `_errors` judges."""
     products = ((_times, kind.n), (_combine, kind.m))
     for name, (product, size) in zip(_names(kind), products, strict=True):
         X, Z = _random(kind, rng, size), _random(kind, rng, size)
-        factor = 1.5 - 0.75j if kind.is_complex else 1.5
+        factor = _random(kind, rng, 1)[0, 0]
         one, two, both = product(kind, X), product(kind, Z), product(kind, factor * X + Z)
         scale = max(float(np.linalg.norm(v)) for v in (one, two, both))
         slack = SMALL * scale
@@ -228,12 +232,12 @@ def _linearity(kind: Probes, rng: Any) -> Iterator[str]:
         if kind.is_complex and np.linalg.norm(both - turned) <= slack:
             yield f"{name} is antilinear: it conjugates what it is given"
         else:
-            far = np.linalg.norm(both - factor * one - two) / max(scale, 1e-300)
+            far = np.linalg.norm(both - factor * one - two) / max(scale, TINY)
             yield f"{name} is not linear: {name}(a x + z) differs by {far:.1e} of its size"
 
 
 def _adjoint(kind: Probes, X: Values, Y: Values) -> str:
-    """``<y, times(x)> = <combine(y), x>``, or what else it is."""
+    """Return ``<y, times(x)> = <combine(y), x>``, or what else it is."""
     times, combine = _names(kind)
     images, sums = _times(kind, X), _combine(kind, Y)
     left, right = (Y.conj().T @ images).ravel(), (sums.conj().T @ X).ravel()
@@ -242,10 +246,12 @@ def _adjoint(kind: Probes, X: Values, Y: Values) -> str:
         * (np.abs(Y).T @ np.maximum(to_numpy(kind.held_norms), 0.0))[:, None]
     )
     slack = SMALL * sizes.ravel() / np.sqrt(max(kind.m, 1))
-    ratio = np.vdot(left, right) / max(float(np.vdot(left, left).real), 1e-300)
-    same = np.linalg.norm(right - ratio * left) <= 1e-10 * np.linalg.norm(right)
-    if same and ratio != 0.0 and abs(ratio - 1.0) > 1e-8:
-        amount = f"{ratio.real:.6g}" if abs(ratio.imag) <= 1e-9 * abs(ratio) else f"{ratio:.6g}"
+    ratio = np.vdot(left, right) / max(float(np.vdot(left, left).real), TINY)
+    same = np.linalg.norm(right - ratio * left) <= PROPORTIONAL * np.linalg.norm(right)
+    if same and ratio != 0.0 and abs(ratio - 1.0) > PROPORTIONAL:
+        amount = (
+            f"{ratio.real:.6g}" if abs(ratio.imag) <= PROPORTIONAL * abs(ratio) else f"{ratio:.6g}"
+        )
         return f"{combine} is {amount} times the adjoint of {times}"
     if np.all(np.abs(left - right) <= slack):
         return ""
@@ -291,15 +297,15 @@ def _errors(kind: Probes, index: Values, X: Values) -> Iterator[str | float]:
     rows = _taken(kind, index).astype(np.clongdouble if kind.is_complex else np.longdouble)
     norms = np.sqrt(np.sum(np.abs(rows) ** 2, axis=1)).astype(np.float64)
     exact = rows.conj() @ X.astype(rows.dtype)
-    sizes = np.maximum(norms[:, None] * np.linalg.norm(X, axis=0), 1e-300)
+    sizes = np.maximum(norms[:, None] * np.linalg.norm(X, axis=0), TINY)
     seen = np.abs(_times(kind, X)[index] - exact).astype(np.float64) / sizes
-    weights = X[:1, :].repeat(index.size, axis=0) * np.linspace(0.5, 1.5, index.size)[:, None]
+    weights = X[:1, :].repeat(index.size, axis=0) * np.linspace(0.5, 2.0, index.size)[:, None]
     spread = np.zeros((kind.m, PAIRS), dtype=weights.dtype)
     spread[index] = weights
     total = rows.T @ weights.astype(rows.dtype)
-    scale = np.maximum(norms @ np.abs(weights), 1e-300)
+    scale = np.maximum(norms @ np.abs(weights), TINY)
     back = np.linalg.norm((_combine(kind, spread) - total).astype(weights.dtype), axis=0) / scale
-    usual = 4.0 * (kind.n + 16) * UNIT
+    usual = 2.0 * (kind.n + ROWS) * EPS
     times, combine = _names(kind)
     for name, error in ((times, seen), (combine, back)):
         worst = float(error.max())

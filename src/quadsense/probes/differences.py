@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import Array, Vector, compact
+from quadsense.arrays import LONG, Array, Vector, compact
 from quadsense.core.records import cached_property
+from quadsense.measurements.arrays import LARGEST_NORM, Sparse
 from quadsense.measurements.constraints import Constraint
-from quadsense.measurements.dense import LARGEST_NORM
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
-from quadsense.measurements.sparse import Sparse
+from quadsense.measurements.probes import Probes
 from quadsense.measurements.validate import checked_count, checked_integers, checked_matrix
+from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES, FLOAT64_BYTES
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike
 
-GATHERED = 2**16
+GATHERED = CACHE_BYTES // FLOAT64_BYTES
 """Rows whose indices and values are gathered together: they stay in cache."""
 
-TURNS = 2**22
+TURNS = BLOCK_ELEMENTS
 """Rows that are taken in turn between two looks at the clock."""
-
-MANY = 2**22
-"""Pairs above which they are held in half the size, and widened one block at a time."""
 
 SORTED = 2**18
 """Rows up to which they are also held by node: sums are then gathered, not scattered."""
@@ -96,7 +95,7 @@ def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes
                 f"{count - 1}{also}"
             )
     # Half the size where there are many; else as they are used.
-    kind = np.int32 if count < 2**31 and len(found) > MANY else np.intp
+    kind = np.int32 if count <= np.iinfo(np.int32).max and len(found) > LONG else np.intp
     first, second = (np.ascontiguousarray(found[:, k], dtype=kind) for k in (0, 1))
     known = None
     if offsets is not None:
@@ -197,11 +196,11 @@ class Differences(Sparse):
         return found
 
     def made_of(self) -> tuple[Any, ...]:
-        """The pairs and the offsets."""
+        """Return the pairs and the offsets."""
         return self.n, self.nodes, self.first, self.second, self.offsets
 
     def gram_density_bound(self) -> float:
-        """Upper bound on the share of nonzeros of K: from how many rows have a node."""
+        """Return the upper bound on the share of nonzeros of K: from how many rows have a node."""
         if self.offsets is not None:
             return 1.0
         counts = np.bincount(self.first, minlength=self.nodes).astype(np.float64)
@@ -211,16 +210,16 @@ class Differences(Sparse):
     # --- rows --------------------------------------------------------------------------------
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """Those rows alone."""
+        """Return those rows alone."""
         offsets = None if self.offsets is None else self.offsets[index]
         return Differences(self.first[index], self.second[index], self.nodes, offsets)
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
+        """Return dense rows `first` to `last`."""
         return self.take(np.arange(first, last))
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         chosen = np.asarray(index)
         rows, here = np.zeros((chosen.size, self.n)), np.arange(chosen.size)
         rows[here, self.first[chosen]] = 1.0
@@ -233,14 +232,14 @@ class Differences(Sparse):
     # --- products ----------------------------------------------------------------------------
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``: the differences of two entries of each column."""
+        """Return ``u_i* x``: the differences of two entries of each column."""
         Y, P = X.T, np.empty((int(X.shape[1]), self.m))
         for part in self._spans(GATHERED):
             self._gather(Y, part, P[:, part])
         return P.T
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         C, total = Y.T, np.zeros((int(Y.shape[1]), self.n))
         for part in self._spans(self._counted):
             self._add(C[:, part], part, total)
@@ -254,7 +253,7 @@ class Differences(Sparse):
             yield part, self if part.stop - part.start == self.m else self._some(part)
 
     def _some(self, part: slice) -> Differences:
-        """Some of the rows: views of these."""
+        """Return some of the rows: views of these."""
         other = object.__new__(Differences)
         other.first, other.second, other.nodes = self.first[part], self.second[part], self.nodes
         other.offsets = None if self.offsets is None else self.offsets[part]
@@ -324,13 +323,11 @@ class Differences(Sparse):
         worst : float
             The largest of ``(|z| + unit (|b| + ||X||_F^2)) / delta``, likewise.
         """
-        from quadsense.probes.turns import turned_in  # compiled, for those who need it
-
         scales = np.broadcast_to(1.0, (self.m,)) if factors is None else factors
         offsets = np.empty((self.m, 0)) if self.offsets is None else self.offsets
         size, value, worst = float(np.vdot(X, X)), 0.0, 0.0
         for part in self._spans(TURNS):
-            some, most = turned_in(
+            some, most = _compiled()(
                 X, self.first, self.second, offsets, scales, b, delta,
                 theta, beyond, unit, size, part.start, part.stop,
             )  # fmt: skip
@@ -343,7 +340,7 @@ class Differences(Sparse):
         return sp.csr_array(self.U.T)
 
     def _pairs(self, part: slice) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """Both nodes of some rows, as what NumPy counts and gathers by; 0 for none."""
+        """Return both nodes of some rows, as what NumPy counts and gathers by; 0 for none."""
         first, second = (
             nodes[part].astype(np.intp, copy=False) for nodes in (self.first, self.second)
         )
@@ -355,7 +352,7 @@ class Differences(Sparse):
         return max(BLOCK_ELEMENTS, self.nodes // 2)
 
     def _spans(self, size: int) -> Iterator[slice]:
-        """Slices of `size` rows."""
+        """Yield slices of `size` rows."""
         for start in range(0, self.m, size):
             look()
             yield slice(start, min(start + size, self.m))
@@ -363,7 +360,7 @@ class Differences(Sparse):
     # --- the sensing map ---------------------------------------------------------------------
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i`` from four entries of A, and the offsets' share."""
+        """Return ``u_i* A u_i`` from four entries of A, and the offsets' share."""
         parts, diagonal = [], A.diagonal()
         for part in self._spans(GATHERED):
             i, j = self._pairs(part)
@@ -378,7 +375,7 @@ class Differences(Sparse):
         return np.concatenate(parts)
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
+        """Return ``sum_i y_i |u_ij|^2`` for every j."""
         total = np.empty(self.n)
         i, j = self._pairs(slice(0, self.m))
         weights = np.array(y, dtype=np.float64)
@@ -389,3 +386,69 @@ class Differences(Sparse):
         if self.offsets is not None:
             total[self.nodes :] = y @ self.offsets**2
         return total
+
+
+@cache
+def _compiled() -> Any:
+    """Return `_turned_in` as compiled by Numba, which is imported when it is first needed."""
+    from numba import njit
+
+    return njit(cache=True, nogil=True, error_model="numpy")(_turned_in)
+
+
+def _turned_in(
+    X: Any,
+    first: Any,
+    second: Any,
+    offsets: Any,
+    factors: Any,
+    b: Any,
+    delta: Any,
+    theta: float,
+    beyond: float,
+    unit: float,
+    size: float,
+    begin: int,
+    end: int,
+) -> Any:
+    """Move X, (n, k), by the rows `begin` to `end` in turn: see `Differences.in_turn`.
+
+    A row is ``f (e_i - e_j, -o)``, f one of `factors` and o one of `offsets`, of shape (m, 0) where
+    there are none.
+    """
+    k, known = X.shape[1], offsets.shape[1]
+    nodes = X.shape[0] - known
+    image = np.empty(k)
+    value, worst = 0.0, 0.0
+    for r in range(begin, end):
+        i, j, f = first[r], second[r], factors[r]
+        read = 0.0
+        for c in range(k):
+            p = X[i, c]
+            if j >= 0:
+                p -= X[j, c]
+            for q in range(known):
+                p -= offsets[r, q] * X[nodes + q, c]
+            p *= f
+            image[c] = p
+            read += p * p
+        z = read - b[r]
+        miss = abs(z)
+        allowed = theta * delta[r]
+        worst = max(worst, (miss + unit * (abs(b[r]) + size)) / delta[r])
+        if not miss > allowed:
+            continue
+        miss -= allowed
+        value += 0.5 * (miss / delta[r]) ** 2
+        if beyond == 0.0 or not read > 0.0:
+            continue
+        aim = max(read - miss if z > 0.0 else read + miss, 0.0)
+        share = beyond * (math.sqrt(aim / read) - 1.0) * f
+        for c in range(k):
+            move = share * image[c]
+            X[i, c] += move
+            if j >= 0:
+                X[j, c] -= move
+            for q in range(known):
+                X[nodes + q, c] -= offsets[r, q] * move
+    return value, worst

@@ -97,7 +97,7 @@ def masked_fft(
 
 
 def checked_shape(shape: Any) -> tuple[int, ...]:
-    """The shape of an image as a tuple, or a ValueError."""
+    """Return the shape of an image as a tuple, or a ValueError."""
     sizes = shape if isinstance(shape, tuple | list) else (shape,)
     if isinstance(shape, np.ndarray):
         sizes = shape.ravel().tolist()
@@ -109,7 +109,7 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
 
 
 def checked_masks(masks: Any, shape: tuple[int, ...], placed: bool) -> Any:
-    """Masks as an array (q, *window) of float64 or complex128, or a ValueError.
+    """Return masks as an array (q, *window) of float64 or complex128, or a ValueError.
 
     Those of a torch tensor stay on its device.
     """
@@ -153,7 +153,7 @@ def _checked(found: Any, masks: Any, shape: tuple[int, ...], placed: bool) -> An
 def checked_offsets(
     offsets: Any, shape: tuple[int, ...], window: tuple[int, ...]
 ) -> npt.NDArray[np.int64]:
-    """Offsets as whole numbers (k, d) within the image, or a ValueError."""
+    """Return offsets as whole numbers (k, d) within the image, or a ValueError."""
     if offsets is None:
         return np.zeros((1, len(shape)), dtype=np.int64)
     found = as_numbers("offsets", offsets, kind="whole numbers")

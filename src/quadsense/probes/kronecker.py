@@ -15,14 +15,13 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, device, is_numpy, namespace, to_numpy
 from quadsense.core import products
+from quadsense.core.intervals import EPS
 from quadsense.core.records import cached_property
-from quadsense.measurements.dense import LARGEST_NORM, SMALLEST_NORM
+from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM, powers_near
 from quadsense.measurements.probes import Probes, dense_blocks
 from quadsense.measurements.validate import checked_matrix
+from quadsense.system.memory import FLOAT64_BYTES
 from quadsense.typing import to_list
-
-EPS = float(np.finfo(np.float64).eps)
-"""Twice the unit roundoff."""
 
 KEPT_BYTES = 2**28
 """Size up to which the halves of all rows are kept; beyond, they are made as they are used."""
@@ -105,13 +104,14 @@ class Kronecker(Probes):
         if np.all(~live | ((norms > SMALLEST_NORM) & (norms < LARGEST_NORM))):
             self.exponents = np.zeros(self.m, dtype=np.int64)
             return
-        powers = [np.where(live, np.frexp(size)[1], 0) for size in sizes]
-        for j, power in enumerate(powers):
-            for part in (power // 2, power - power // 2):  # 2^-e alone may overflow
-                scale = self._xp.asarray(np.ldexp(1.0, -part), device=device(self.factors[j]))
+        self.exponents = np.zeros(self.m, dtype=np.int64)
+        for j, size in enumerate(sizes):
+            exponents, divisors = powers_near(size, live)
+            for factors in divisors:
+                scale = self._xp.asarray(factors, device=device(self.factors[j]))
                 scale = self._xp.astype(scale, self.factors[j].dtype, copy=False)
                 self.factors[j] = self.factors[j] * scale[:, None]
-        self.exponents = np.sum(powers, axis=0).astype(np.int64)
+            self.exponents += exponents
 
     # --- facts -------------------------------------------------------------------------------
 
@@ -133,29 +133,29 @@ class Kronecker(Probes):
         return self._norms(self.factors)
 
     def made_of(self) -> tuple[Any, ...]:
-        """The factors, and what they were divided by."""
+        """Return the factors, and what they were divided by."""
         return self.exponents, self.factors
 
     # --- rows --------------------------------------------------------------------------------
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """Those rows alone."""
+        """Return those rows alone."""
         chosen = self._xp.asarray(np.asarray(index, dtype=np.int64), device=self.device)
         other = Kronecker([self._xp.take(f, chosen, axis=0) for f in self.factors])
         other.exponents = other.exponents + self.exponents[index]
         return other
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
+        """Return dense rows `first` to `last`."""
         part = slice(first, last)
         return _row_products([self._half(part, left=True), self._half(part, left=False)], self._xp)
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         return _row_products([self._xp.take(f, index, axis=0) for f in self.factors], self._xp)
 
     def _half(self, part: slice, left: bool) -> Array:
-        """``l_i`` or ``r_i`` of some rows."""
+        """Return ``l_i`` or ``r_i`` of some rows."""
         if self._halves is not None:
             return self._halves[0 if left else 1][part, :]
         return self._formed(part, left)
@@ -169,7 +169,8 @@ class Kronecker(Probes):
     @cached_property
     def _halves(self) -> tuple[Array, Array] | None:
         """Both halves of all rows, where they may be kept."""
-        if self.m * (self.left + self.right) * (16 if self.is_complex else 8) > KEPT_BYTES:
+        itemsize = FLOAT64_BYTES * (2 if self.is_complex else 1)
+        if self.m * (self.left + self.right) * itemsize > KEPT_BYTES:
             return None
         whole = slice(0, self.m)
         return self._formed(whole, left=True), self._formed(whole, left=False)
@@ -177,7 +178,7 @@ class Kronecker(Probes):
     # --- products ----------------------------------------------------------------------------
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``: a matrix product with the right halves, then a sum over the left."""
+        """Return ``u_i* x``: a matrix product with the right halves, then a sum over the left."""
         xp, k = self._xp, int(X.shape[1])
         turned = xp.permute_dims(xp.reshape(X, (self.left, self.right, k)), (1, 2, 0))
         turned = xp.reshape(turned, (self.right, k * self.left))
@@ -189,13 +190,13 @@ class Kronecker(Probes):
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
     def _summed(self, left: Array, inner: Array) -> Array:
-        """``sum_a left_ia inner_ika``."""
+        """Return ``sum_a left_ia inner_ika``."""
         if is_numpy(inner):
             return np.einsum("ia,ika->ik", left, inner)
         return self._xp.sum(left[:, None, :] * inner, axis=2)
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``: the same backwards."""
+        """Return ``sum_i u_i y_i``: the same backwards."""
         xp, k = self._xp, int(Y.shape[1])
         Y, total = xp.astype(Y, self.dtype, copy=False), 0.0
         for part in self._parts(k):
@@ -206,11 +207,11 @@ class Kronecker(Probes):
         return xp.reshape(turned, (self.n, k))
 
     def _parts(self, k: int) -> Any:
-        """Slices of rows whose halves and products, k columns wide, stay in cache."""
+        """Return slices of rows whose halves and products, k columns wide, stay in cache."""
         return self.slices(4 * (self.left * (k + 1) + self.right))
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``, one block of rows at a time."""
+        """Return ``u_i* A u_i``, one block of rows at a time."""
         parts = []
         for _, rows in dense_blocks(self):
             if is_numpy(rows):
@@ -221,7 +222,7 @@ class Kronecker(Probes):
         return self._xp.concat(parts)
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``, one block of rows at a time."""
+        """Return ``sum_i y_i u_i u_i*``, one block of rows at a time."""
         total: Array = 0.0
         for part, rows in dense_blocks(self):
             if is_numpy(rows):
@@ -248,7 +249,7 @@ class Kronecker(Probes):
 
 
 def _row_products(factors: list[Array], xp: Any) -> Array:
-    """Kronecker products of the rows of arrays, (k, d_j) each."""
+    """Return kronecker products of the rows of arrays, (k, d_j) each."""
     rows = factors[0]
     for f in factors[1:]:
         width = int(rows.shape[1]) * int(f.shape[1])

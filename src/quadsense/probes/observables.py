@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import to_numpy
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.probes import Probes
 from quadsense.probes.kronecker import Kronecker
 from quadsense.typing import MatrixLike, to_list
@@ -22,17 +22,17 @@ MIN_RELATIVE_EIGENVALUE = 1e-14
 MAX_ASYMMETRY = 1e-10
 """Largest ``||P - P*||`` as a share of ``||P||``."""
 
-_R = np.sqrt(0.5)
+_X = np.sqrt(0.5) * np.array([[1.0, 1.0], [1.0, -1.0]])
 EIGENVECTORS = {
-    "X": np.array([[_R, _R], [_R, -_R]]),
-    "Y": np.array([[_R, 1j * _R], [_R, -1j * _R]]),
+    "X": _X,
+    "Y": _X * np.array([1.0, 1.0j]),
     "Z": np.eye(2),
 }
 """For each Pauli matrix its eigenvectors of eigenvalue 1 and -1, one per row."""
 
 
 def observables(observables: Sequence[str] | Iterable[MatrixLike]) -> Probes:
-    """Rows for readings that are expectation values ``tr(P_k A)``.
+    """Return rows for readings that are expectation values ``tr(P_k A)``.
 
     Each P_k is a sum of rank-one terms, its eigenvectors. The rows are these, each used once per
     basis of product states for Pauli strings, and the sums come with them: do not give `mix`.
@@ -79,7 +79,7 @@ def observables(observables: Sequence[str] | Iterable[MatrixLike]) -> Probes:
 
 
 def _pauli(strings: list[str]) -> Probes:
-    """Product states of as few bases as a greedy choice needs, and parities as sums."""
+    """Return the product states of as few bases as a greedy choice needs, and parities as sums."""
     q = len(strings[0])
     for k, string in enumerate(strings):
         if not string or set(string) - set("IXYZ"):
@@ -115,7 +115,7 @@ def _pauli(strings: list[str]) -> Probes:
 
 
 def _bases(strings: list[str]) -> tuple[list[str], list[int]]:
-    """Bases that agree with every string where it is not I, and the basis of each string.
+    """Return bases that agree with every string where it is not I, and the basis of each string.
 
     Strings of few I come first, so that those of many find a basis that is there already.
     """
@@ -136,7 +136,7 @@ def _bases(strings: list[str]) -> tuple[list[str], list[int]]:
 
 
 def _agree(string: str, basis: list[str]) -> bool:
-    """Whether a string can be measured in that basis."""
+    """Return whether a string can be measured in that basis."""
     return all("I" in pair or pair[0] == pair[1] for pair in zip(string, basis, strict=True))
 
 
@@ -144,7 +144,7 @@ def _agree(string: str, basis: list[str]) -> bool:
 
 
 def _of_matrices(given: list[Any]) -> Probes:
-    """Eigenvectors as rows, eigenvalues as weights of the sums."""
+    """Return eigenvectors as rows, eigenvalues as weights of the sums."""
     vectors, weights, counts = [], [], [0]
     order = None
     for k, each in enumerate(given):
@@ -167,7 +167,7 @@ def _of_matrices(given: list[Any]) -> Probes:
 
 
 def _checked(k: int, each: Any, order: int | None) -> npt.NDArray[Any]:
-    """A finite Hermitian matrix of the order of the others."""
+    """Return a finite Hermitian matrix of the order of the others."""
     try:
         P = np.asarray(each.toarray() if sp.issparse(each) else to_numpy(each))
     except (TypeError, ValueError):

@@ -18,11 +18,11 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, as_numbers
 from quadsense.core.records import cached_property
-from quadsense.measurements.dense import LARGEST_NORM, SMALLEST_NORM
-from quadsense.measurements.diagonal import Diagonal
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Probes
+from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
+from quadsense.measurements.gram import Diagonal
+from quadsense.measurements.probes import Probes
 from quadsense.probes.observables import EIGENVECTORS
-from quadsense.system.memory import MAX_FORMED_BYTES
+from quadsense.system.memory import BLOCK_ELEMENTS, MAX_FORMED_BYTES
 from quadsense.system.watch import look
 from quadsense.typing import to_list
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
-from quadsense.arrays import Array, to_numpy
+from quadsense.arrays import Array, complex_of, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device, waits
-from quadsense.measurements.dense import LARGEST_NORM, SMALLEST_NORM
-from quadsense.measurements.probes import BLOCK_ELEMENTS, Form, Probes
-from quadsense.system.memory import Scratch
+from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM, powers_near
+from quadsense.measurements.probes import Form, Probes
+from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES, FLOAT64_BYTES, Scratch
 from quadsense.system.watch import look
 
-BATCH = 2**16
+BATCH = CACHE_BYTES // FLOAT64_BYTES
 """Entries of frames that are transformed together: they stay in a core's own cache."""
 
 DEVICE_BATCH = 2**24
@@ -97,14 +97,13 @@ class MaskedFFT(Probes):
         """Divide masks out of the range of safe norms by powers of two, exactly."""
         sizes = np.maximum(np.abs(self.masks.real), np.abs(self.masks.imag))
         largest = np.asarray(sizes.reshape(self.count, -1).max(axis=1))
-        self._shifts = np.frexp(largest)[1].astype(np.int64)
-        half = self._shifts // 2  # in two halves: 2^-e alone may overflow
-        for part in (half, self._shifts - half):
-            self.masks = self.masks * self._each(np.ldexp(1.0, -part))
+        self._shifts, divisors = powers_near(largest)
+        for factors in divisors:
+            self.masks = self.masks * self._each(factors)
         self._mask_norms, self._peak = _sizes(self.masks)
 
     def _each(self, values: Matrix) -> Matrix:
-        """One number per mask, to multiply masks with."""
+        """Return one number per mask, to multiply masks with."""
         return values.reshape(-1, *(1 for _ in self.shape))
 
     # --- where the masks are -----------------------------------------------------------------
@@ -114,20 +113,20 @@ class MaskedFFT(Probes):
         return found
 
     def _own(self, values: Array) -> Any:
-        """The same in one piece."""
+        """Return the same in one piece."""
         if not self.on_device:
             return np.ascontiguousarray(values, dtype=self.dtype)
         found: Any = self.own(values)
         return DeviceArray(found.tensor.contiguous())
 
     def _empty(self, shape: tuple[int, ...], dtype: Any) -> Matrix:
-        """An array of any contents where the masks are."""
+        """Return an array of any contents where the masks are."""
         if self.on_device:
             return np.empty_like(self.masks, shape=shape, dtype=dtype)
         return self._scratch.empty(shape, dtype)
 
     def _transformed(self, x: Matrix, forth: bool, keep: bool = False) -> Matrix:
-        """Frames transformed, or by the conjugate transform, not divided by anything."""
+        """Return frames transformed, or by the conjugate transform, not divided by anything."""
         if self.on_device:
             return _by_torch(x, self._axes, forth)
         if forth:
@@ -158,17 +157,17 @@ class MaskedFFT(Probes):
         return np.tile(np.repeat(self._shifts, self.frame), self.positions)
 
     def made_of(self) -> tuple[Any, ...]:
-        """The masks, the image and the positions."""
+        """Return the masks, the image and the positions."""
         return self.shape, self.conjugated, self._shifts, self.masks, self.starts
 
     def held_as(self, form: Form) -> MaskedFFT | None:
-        """The same rows in single precision, or of unit norm."""
+        """Return the same rows in single precision, or of unit norm."""
         if form == "single":
             return self.in_single()
         return self.unit(form == "conjugated") if form in ("unit", "conjugated") else None
 
     def unit(self, conjugate: bool) -> MaskedFFT:
-        """The same rows of unit norm, conjugated where asked."""
+        """Return the same rows of unit norm, conjugated where asked."""
         if conjugate not in self._units:
             scaled = self.masks / self._each(self._mask_norms)
             sizes = Sizes(np.ones(self.count), self._peak)
@@ -177,14 +176,14 @@ class MaskedFFT(Probes):
         return self._units[conjugate]
 
     def in_single(self) -> MaskedFFT:
-        """The same rows in single precision."""
+        """Return the same rows in single precision."""
         narrow = np.complex64 if self.masks.dtype.kind == "c" else np.float32
         sizes = Sizes(self._mask_norms, self._peak)
         masks = self.masks.astype(narrow)
         return MaskedFFT(masks, self.shape, self.starts, self.conjugated, sizes)
 
     def on_host(self) -> MaskedFFT:
-        """The same rows for NumPy."""
+        """Return the same rows for NumPy."""
         sizes = Sizes(self._mask_norms, self._peak)
         masks = self.masks.tensor.cpu().numpy() if self.on_device else self.masks
         found = MaskedFFT(masks, self.shape, self.starts, self.conjugated, sizes)
@@ -212,14 +211,14 @@ class MaskedFFT(Probes):
                 yield Piece(slice(first, last), slice(mask, stop), slice(begin, end))
 
     def _windows(self, images: Matrix, positions: slice) -> Matrix:
-        """Those windows of images (k, *shape): (k, positions, 1, *window)."""
+        """Return those windows of images (k, *shape): (k, positions, 1, *window)."""
         if self.whole:
             return images[:, None, None]
         parts = [images[(slice(None), *self._at(start))] for start in self.starts[positions]]
         return np.stack(parts, axis=1)[:, :, None]
 
     def _masks(self, conjugate: bool) -> Matrix:
-        """The masks, conjugated or not."""
+        """Return the masks, conjugated or not."""
         if not conjugate or self.masks.dtype.kind != "c":
             return self.masks
         if self._conjugate_masks is None:
@@ -253,7 +252,7 @@ class MaskedFFT(Probes):
             out[...] = found.reshape(out.shape)
 
     def _frames(self, values: Matrix, piece: Piece) -> Matrix:
-        """Values of those rows, (k, rows), as (k, positions, masks, *window)."""
+        """Return values of those rows, (k, rows), as (k, positions, masks, *window)."""
         positions = piece.positions.stop - piece.positions.start
         masks = piece.masks.stop - piece.masks.start
         return values.reshape(len(values), positions, masks, *self.window)
@@ -266,7 +265,7 @@ class MaskedFFT(Probes):
     # --- products ----------------------------------------------------------------------------
 
     def times(self, X: Array) -> Array:
-        """``u_i* x`` for every row."""
+        """Return ``u_i* x`` for every row."""
         Y = self._own(X.T)
         P, images = self._empty((len(Y), self.m), self.dtype), self._shaped(Y)
         for piece in self._pieces(len(Y)):
@@ -274,7 +273,7 @@ class MaskedFFT(Probes):
         return P.T
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         C = self._own(Y.T)
         total = np.zeros_like(self.masks, shape=(len(C), *self.shape), dtype=self.dtype)
         for piece in self._pieces(len(C)):
@@ -284,7 +283,7 @@ class MaskedFFT(Probes):
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows, as many frames at a time as stay in cache for that many images."""
+        """Yield all rows, as many frames at a time as stay in cache for that many images."""
         if not width:
             yield slice(0, self.m), self
             return
@@ -293,7 +292,7 @@ class MaskedFFT(Probes):
             yield piece.rows, self if whole else self._some(piece)
 
     def _some(self, piece: Piece) -> MaskedFFT:
-        """The rows of some frames."""
+        """Return the rows of some frames."""
         sizes = Sizes(self._mask_norms[piece.masks], self._peak)
         masks, starts = self.masks[piece.masks], self.starts[piece.positions]
         found = MaskedFFT(masks, self.shape, starts, self.conjugated, sizes)
@@ -306,7 +305,7 @@ class MaskedFFT(Probes):
     # --- rows --------------------------------------------------------------------------------
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense, from the definition."""
+        """Return those rows, dense, from the definition."""
         frames, frequency = np.divmod(to_numpy(index).astype(np.int64), self.frame)
         positions, masks = np.divmod(frames, self.count)
         waves = self._waves(frequency) * self._masks(self.conjugated)[masks]
@@ -323,7 +322,7 @@ class MaskedFFT(Probes):
         return [values.conj() for values in roots] if self.conjugated else roots
 
     def _waves(self, index: npt.NDArray[np.int64]) -> Matrix:
-        """Roots of unity at those frequencies for all pixels, or the other way round.
+        """Return roots of unity at those frequencies for all pixels, or the other way round.
 
         Of shape (index, *window), each entry within some roundings.
         """
@@ -336,14 +335,14 @@ class MaskedFFT(Probes):
         return waves.astype(self.dtype, copy=False)
 
     def _columns(self) -> Iterator[slice]:
-        """Pixels of the image, some at a time."""
+        """Yield pixels of the image, some at a time."""
         size = max(1, BLOCK_ELEMENTS // max(self.m, self.n))
         for begin in range(0, self.n, size):
             look()
             yield slice(begin, min(begin + size, self.n))
 
     def _entries(self, part: slice) -> Matrix:
-        """``u_i* e_j`` for those pixels j of the image: (m, part)."""
+        """Return ``u_i* e_j`` for those pixels j of the image: (m, part)."""
         pixels = np.arange(part.start, part.stop)
         places = np.stack(np.unravel_index(pixels, self.shape), axis=1)
         inside: Matrix = places[None] - self.starts[:, None]
@@ -372,7 +371,7 @@ class MaskedFFT(Probes):
         return sums[0]
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``: columns are ``sum_i u_i y_i (u_i* e_j)``."""
+        """Return ``sum_i y_i u_i u_i*``: columns are ``sum_i u_i y_i (u_i* e_j)``."""
         weights = self._placed(y)[:, None]
         parts = [self.combine(weights * self._entries(part)) for part in self._columns()]
         return np.concatenate(parts, axis=1)
@@ -403,7 +402,7 @@ def _sizes(masks: Matrix) -> Sizes:
 
 
 def _by_torch(x: Any, axes: tuple[int, ...], forth: bool) -> Any:
-    """The transforms of arrays on a device."""
+    """Return the transforms of arrays on a device."""
     import torch
 
     transform, norm = (torch.fft.fftn, "backward") if forth else (torch.fft.ifftn, "forward")
@@ -411,11 +410,13 @@ def _by_torch(x: Any, axes: tuple[int, ...], forth: bool) -> Any:
 
 
 def _roots_of_unity(size: int) -> Matrix:
-    """``exp(-2 pi i k / size)`` for k = 0..size - 1, quarter turns exactly."""
+    """Return ``exp(-2 pi i k / size)`` for k = 0..size - 1, quarter turns exactly."""
     turn, rest = np.divmod(4 * np.arange(size), size)
     angle = (0.5 * np.pi / size) * rest
-    quarters = np.array([1.0, -1.0j, -1.0, 1.0j])
-    return np.asarray((np.cos(angle) - 1j * np.sin(angle)) * quarters[turn])
+    found = complex_of(np.cos(angle), -np.sin(angle))
+    found[turn % 2 == 1] *= -1.0j
+    found[turn >= 2] *= -1.0
+    return found
 
 
 RADIX_TWO = 10.0
@@ -427,7 +428,7 @@ SHORT = 50
 
 
 def transform_error(shape: Sequence[int]) -> float:
-    """Bound, in units of roundoff, on the relative error of a transform in the 2-norm.
+    """Return the bound, in units of roundoff, on the relative error of a transform in the 2-norm.
 
     Parameters
     ----------
@@ -447,27 +448,27 @@ def transform_error(shape: Sequence[int]) -> float:
     return sum(_axis_error(int(size)) for size in shape)
 
 
-@lru_cache(maxsize=256)
+@lru_cache
 def _axis_error(size: int) -> float:
     factors = list(_prime_factors(size))
-    error = sum(RADIX_TWO + (0.0 if p == 2 else math.sqrt(2.0 * p) * (p + 4)) for p in factors)
+    error = _stage_errors(factors)
     if size <= SHORT or max(factors, default=1) ** 2 <= size:
         return error
     return max(error, _chirp_error(size))
 
 
 def _chirp_error(size: int) -> float:
-    """The same of a convolution: ``conj(c) ifft(fft(conj(c) x) B)``, ``B = fft(c)``.
+    """Return the same of a convolution: ``conj(c) ifft(fft(conj(c) x) B)``, ``B = fft(c)``.
 
     With e the relative error of a transform of length L, the first errs by ``e sqrt(L) ||x||``,
     which B multiplies by ``max |B|`` at most; B itself is off by ``e sqrt(L) ||c||``; and the last
     one by e times its result, all in units of ``sqrt(size) ||x||``.
     """
     length = int(scipy.fft.next_fast_len(2 * size - 1))
-    error = sum(RADIX_TWO + (0.0 if p == 2 else math.sqrt(2.0 * p) * (p + 4))
-                for p in _prime_factors(length))  # fmt: skip
+    error = _stage_errors(_prime_factors(length))
     k = np.arange(size, dtype=np.int64)
-    chirp = np.exp(1j * np.pi * ((k * k) % (2 * size)) / size)
+    angle = np.pi * ((k * k) % (2 * size)) / size
+    chirp = complex_of(np.cos(angle), np.sin(angle))
     whole = np.zeros(length, dtype=np.complex128)
     whole[:size] = chirp
     whole[length - size + 1 :] = chirp[:0:-1]
@@ -476,6 +477,11 @@ def _chirp_error(size: int) -> float:
     return ((2.0 * error + products) * largest + error * math.sqrt(length * (2.0 * size))) / (
         math.sqrt(size)
     )
+
+
+def _stage_errors(factors: Iterable[int]) -> float:
+    """Return the errors of stages of these radices together."""
+    return sum(RADIX_TWO + (0.0 if p == 2 else math.sqrt(2.0 * p) * (p + 4)) for p in factors)
 
 
 def _prime_factors(number: int) -> Iterator[int]:

@@ -22,7 +22,6 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import changed
-from quadsense.proofs.adjoint import product_error
 from quadsense.proofs.definite import Spectrum, spectrum
 from quadsense.proofs.rounding import (
     COMPLEX,
@@ -34,6 +33,7 @@ from quadsense.proofs.rounding import (
     UP,
     exact_sum,
     frobenius,
+    product_error,
     squared_length,
     sum_error,
 )
@@ -96,6 +96,8 @@ def row_value(question: Question, values: Vector, error: Vector) -> Value:
             z, e, weights = z[counts], e[counts], weights[counts]
         off = e + 2.0 * UNIT * z
         return _summed(weights * z * z, weights * (2.0 * z + off) * off)
+    if question.rows == "likelihood":
+        return _likelihood_value(question, v, e)
     if question.rows == "center":
         free = ~question.equal
         room = np.concatenate([(v - question.lo)[free], (question.hi - v)[free]])
@@ -117,6 +119,25 @@ def row_value(question: Question, values: Vector, error: Vector) -> Value:
     if question.rows == "slack_sum":
         return _summed(w * miss, w * off)
     return _summed(w * miss * miss, w * (2.0 * miss + off) * off)
+
+
+def _likelihood_value(question: Question, v: Vector, e: Vector) -> Value:
+    """Return the value of "likelihood"; see `RowTerm`."""
+    rows = ~question.hard
+    weights, lo = question.weights[rows], question.lo[rows]
+    v, e, reading = v[rows], e[rows], question.reading[rows]
+    slope = np.broadcast_to(question.slope, question.hard.shape)[rows]
+    parts = slope * v, -slope * reading
+    off = slope * e + 2.0 * UNIT * (np.abs(parts[0]) + np.abs(parts[1]))
+    counts = weights > 0.0
+    room, whole, w = (v - lo)[counts], (reading - lo)[counts], weights[counts]
+    slip = (e + 2.0 * UNIT * np.abs(v))[counts] + 2.0 * UNIT * np.abs(room)
+    if not bool((room > slip).all()):
+        return Value(math.inf, math.inf)
+    logs = np.log(room / whole)
+    errors = w * (-np.log1p(-slip / room) + ROUNDINGS * (1.0 + np.abs(logs)))
+    terms = np.concatenate([*parts, -w * logs])
+    return _summed(terms, np.concatenate([off, errors]))
 
 
 def matrix_value(question: Question, matrix: SensedMatrix) -> Value:
@@ -244,7 +265,9 @@ class _Sum:
 
     def _multiply(self) -> None:
         """Make terms of the products, all at once."""
-        a, b = map(np.concatenate, zip(*self.factors, strict=True))
+        a, b = self.factors[0]
+        if len(self.factors) > 1:
+            a, b = map(np.concatenate, zip(*self.factors, strict=True))
         products = a * b
         rest = product_error(a, b, products)
         sizes = np.abs(products)
@@ -276,6 +299,9 @@ def permitted(question: Question, y: Vector) -> Vector:
     if not free.all():
         usable &= np.where(y > 0.0, question.hi < np.inf, question.lo > -np.inf) | free
     y = np.where(usable, y, 0.0)
+    if question.rows == "likelihood":
+        most = np.where(question.hard, np.inf, question.slope)
+        return np.where(question.weights > 0.0, y, np.minimum(y, most))
     if not question.rows.startswith("slack") or not (soft := question.soft).any():
         return y
     weights = question.weights
@@ -311,6 +337,8 @@ def conjugate_above(question: Question, y: Vector) -> float:
             total.add_products(y[leans], np.where(y > 0.0, hi, lo)[leans])
         if question.rows == "squares":
             _add_squares(total, question, y, priced)
+        elif question.rows == "likelihood":
+            _add_likelihood(total, question, y, priced)
         elif question.rows == "center":
             _add_centers(total, question, y, priced)
         elif question.rows == "slack_squares":
@@ -328,6 +356,9 @@ def at_zero(question: Question) -> Vector:
     with np.errstate(all="ignore"):
         if question.rows == "squares":
             slope = np.where(question.hard, 0.0, -2.0 * weights * question.reading)
+        elif question.rows == "likelihood":
+            counts = question.weights > 0.0
+            slope = question.slope + np.where(counts, question.weights / question.lo, 0.0)
         elif question.rows == "center":
             slope = np.where(question.equal, 0.0, 1.0 / hi + 1.0 / lo)
         elif question.rows == "slack_sum":
@@ -356,6 +387,7 @@ def shifted(question: Question, exponents: npt.NDArray[np.int64], unit: int = 0)
         lo, hi = np.ldexp(question.lo, power), np.ldexp(question.hi, power)
         reading = np.ldexp(question.reading, power)
         weights = np.minimum(np.ldexp(weights, -per * power - unit), LARGE)
+        slope = np.ldexp(question.slope, -power - unit)
     weights = np.where(weights < NORMAL, 0.0, weights)
     lost = ~np.isfinite(reading)
     return changed(
@@ -364,6 +396,7 @@ def shifted(question: Question, exponents: npt.NDArray[np.int64], unit: int = 0)
         hi=np.where(hi > -np.inf, hi, np.inf),
         reading=np.where(lost, 0.0, reading),
         weights=np.where(lost, 0.0, weights),
+        slope=slope,
     )
 
 
@@ -373,7 +406,8 @@ def unit_of(question: Question, exponents: npt.NDArray[np.int64]) -> int:
     0 where they are anyway, or a logarithm has no unit.
     """
     weighs = ~question.hard & (question.weights > 0.0)
-    if question.rows in ("within", "center") or question.log_det or not weighs.any():
+    logarithms = question.rows in ("center", "likelihood") or question.log_det
+    if question.rows == "within" or logarithms or not weighs.any():
         return 0
     if not exponents.any():
         largest = math.frexp(float(question.weights.max(where=weighs, initial=0.0)))[1]
@@ -385,6 +419,8 @@ def unit_of(question: Question, exponents: npt.NDArray[np.int64]) -> int:
 
 def _weighs(question: Question) -> int:
     """Return which power of a reading a weight is of."""
+    if question.rows == "likelihood":
+        return 0
     return 1 if question.rows in ("slack_max", "slack_sum") else 2
 
 
@@ -392,6 +428,8 @@ def _is_priced(question: Question) -> npt.NDArray[np.bool_]:
     """Return which rows have multipliers that need no end: those with squares or logarithms."""
     if question.rows == "squares":
         return ~question.hard & (question.weights > 0.0)
+    if question.rows == "likelihood":
+        return ~question.hard
     if question.rows == "center":
         return ~question.equal & ((question.lo > -np.inf) | (question.hi < np.inf))
     return np.zeros(question.m, bool)
@@ -422,6 +460,25 @@ def _add_squares(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[n
     total.add(rest * b)
     # Divided first: the square alone may be beyond float64.
     total.add(((np.abs(s) + np.abs(rest)) / (2.0 * np.sqrt(weights))) ** 2)
+
+
+def _add_likelihood(
+    total: _Sum, question: Question, y: Vector, rows: npt.NDArray[np.bool_]
+) -> None:
+    """Return ``y lo + slope (reading - lo) - w - w log((slope - y) (reading - lo)/w)``.
+
+    The difference of slope and y is rounded once, whatever they are; y above the slope is refused.
+    """
+    w, lo, y = question.weights[rows], question.lo[rows], y[rows]
+    slope = np.broadcast_to(question.slope, question.hard.shape)[rows]
+    room, left = question.reading[rows] - lo, slope - y
+    total.add_products(y, lo)
+    total.add(slope * room)
+    counts = w > 0.0
+    total.add(np.where(counts | (left >= 0.0), 0.0, np.inf))
+    w, left, room = w[counts], left[counts], room[counts]
+    total.add(-w)  # also for what log feels of the rounding of its argument
+    total.add(np.where(left > 0.0, -w * np.log(left * (room / w)), np.inf))
 
 
 def _add_centers(total: _Sum, question: Question, y: Vector, rows: npt.NDArray[np.bool_]) -> None:

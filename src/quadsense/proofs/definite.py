@@ -29,6 +29,12 @@ Matrix = npt.NDArray[Any]
 SIGMA_SHARES = (0.99, 0.9, 0.5, 0.1, 0.01)
 """Shares of an estimated eigenvalue that are tried to be proved, each by a factorization."""
 
+HELD_BYTES = 24
+"""Bytes per entry of a matrix, its factor and a shifted copy."""
+
+MAX_GRAM_ROWS = 4000
+"""Rows up to which their Gram matrix is worth a factorization (m^3/3 flops)."""
+
 LANCZOS_STEPS = 16
 """Steps on the inverse that estimate its largest eigenvalue to some percent."""
 

@@ -25,7 +25,6 @@ from quadsense.core.question import Question
 from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.adjoint import adjoint_matrix, plain_adjoint
 from quadsense.proofs.costs import (
     at_zero,
     conjugate_above,
@@ -40,10 +39,12 @@ from quadsense.proofs.rounding import (
     DOWN,
     OF_ERRORS,
     ROUNDINGS,
-    SPARE,
+    SPARE_OF_NESTED,
     UNDERFLOW,
+    adjoint_matrix,
     exact_sum,
     frobenius,
+    plain_adjoint,
     squared_length,
     sum_error,
 )
@@ -272,7 +273,7 @@ def _quick_bound(case: Asked, rows: float, unit: int) -> float:
     quadratic = _shifted(square + error, 2 * unit) / (SQUARE_COMPLETED * question.alpha)
     identity = question.prior * np.ldexp(y * to_numpy(F.squares), unit)
     linear, size = exact_sum(identity), exact_sum(np.abs(identity))
-    slip = (sum_error(2.0 * F.n + 3 * SPARE) + 2.0 * COMPLEX * F.rounding) * size
+    slip = (sum_error(2.0 * F.n + SPARE_OF_NESTED) + 2.0 * COMPLEX * F.rounding) * size
     return _down(linear - slip - quadratic - rows, size + ROUNDED_PARTS * quadratic + abs(rows))
 
 
@@ -395,7 +396,7 @@ def _floor(data: Measurements, question: Question) -> float:
     free = isinstance(question.C, float) and (
         question.C == 0.0 or (question.psd and question.C > 0.0)
     )
-    if not free or question.log_det or question.rows == "center":
+    if not free or question.log_det or question.rows in ("center", "likelihood"):
         return -math.inf
     if question.rows != "slack_max" or not data.unit_rows.has_zero_rows:
         return 0.0
@@ -441,7 +442,7 @@ def _outwards(value: float, exponent: int) -> float:
 
 def _ldexp(M: npt.NDArray[Any], exponent: int) -> npt.NDArray[Any]:
     if np.iscomplexobj(M):
-        return np.ldexp(M.real, exponent) + 1j * np.ldexp(M.imag, exponent)
+        return np.ldexp(np.ascontiguousarray(M).view(M.real.dtype), exponent).view(M.dtype)
     return np.ldexp(M, exponent)
 
 

@@ -17,16 +17,24 @@ import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.arrays import Vector
-from quadsense.core.basis import basis_in_blocks
 from quadsense.core.intervals import EPS, UNIT, Intervals, Real
+from quadsense.core.products import basis_in_blocks
 from quadsense.core.question import Question
 from quadsense.device import algebra
 from quadsense.device.algebra import or_there
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.adjoint import unmixing_error
 from quadsense.proofs.costs import excess
-from quadsense.proofs.definite import factorisation_error, first_shift, spectrum
-from quadsense.proofs.rounding import COMPLEX, DOWN, OF_NORMS, ROUNDINGS, SPARE, UP, sum_error
+from quadsense.proofs.definite import MAX_GRAM_ROWS, factorisation_error, first_shift, spectrum
+from quadsense.proofs.rounding import (
+    COMPLEX,
+    DOWN,
+    OF_NORMS,
+    ROUNDINGS,
+    SPARE,
+    UP,
+    sum_error,
+    unmixing_error,
+)
 from quadsense.system.watch import BLOCK_FLOPS, Stop, look
 
 WIDE = 2
@@ -34,9 +42,6 @@ WIDE = 2
 
 MIN_BLOCK_ROWS = 16
 """Rows of a block at least."""
-
-MAX_ROWS_IN_SPAN = 2000
-"""Rows up to which it is proved that they are independent."""
 
 SPAN_DOUBLINGS = 4
 """Doublings of the slack in that proof."""
@@ -47,11 +52,9 @@ DOUBLINGS = 60
 QR_PRODUCTS = 4.0
 """Products with the rows that a basis of their span costs, about."""
 
-MAX_LIFT_CONSTRAINTS = 4
-"""Constraints that are each tried as a direction of a lift."""
-
-MAX_LIFT_ROUNDS = 4
-"""Rounds of making room for a lift within the weights."""
+MAX_LIFT_TRIES = 4
+"""Constraints that are each tried as a direction of a lift, and rounds of making room for one
+within the weights."""
 
 LIFT_ROUNDINGS = 8.0 * EPS
 """Bound on the relative error of a lift: of its quotient, of the sum with y, and of the floor."""
@@ -201,7 +204,7 @@ def floor_within_span(F: Sensing, d: Real, y: Real) -> float:
     rows there are: for independent ones, equal ones taken once, sigma is that of ``U U*``.
     """
     index = np.flatnonzero(d)
-    if not F.rank_one or not 0 < index.size <= MAX_ROWS_IN_SPAN:
+    if not F.rank_one or not 0 < index.size <= MAX_GRAM_ROWS:
         return 0.0
     if bool(np.any((y != 0.0) & (d == 0.0))):
         return 0.0
@@ -331,7 +334,7 @@ def directions(F: Sensing, question: Question) -> Iterator[Vector]:
             yield rows.astype(np.float64)
         return
     fixed = np.flatnonzero(question.hard & above)
-    for i in fixed[:MAX_LIFT_CONSTRAINTS] if fixed.size <= MAX_LIFT_CONSTRAINTS else ():
+    for i in fixed[:MAX_LIFT_TRIES] if fixed.size <= MAX_LIFT_TRIES else ():
         d = np.zeros(F.m)
         d[i] = 1.0
         yield d
@@ -364,7 +367,7 @@ def _along(
     blur = 2.0 * ROUNDINGS * float(np.abs(d) @ masses) / sigma
     if not blur < 1.0:
         return None
-    for _ in range(MAX_LIFT_ROUNDS):
+    for _ in range(MAX_LIFT_TRIES):
         mass = float(np.abs(y) @ masses)
         # The sum below rounds, in proportion to its parts.
         t = (e + ROUNDINGS * mass) / sigma * (1.0 + blur) * UP * UP

@@ -20,25 +20,28 @@ from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.costs import shifted
-from quadsense.proofs.rounding import COMPLEX, DOWN, OF_ERRORS, SPARE, gamma, sum_error
+from quadsense.proofs.rounding import (
+    COMPLEX,
+    DOWN,
+    OF_ERRORS,
+    SPARE,
+    SPARE_OF_NESTED,
+    gamma,
+    sum_error,
+)
 from quadsense.proofs.symmetric import SHARES, smallest_of_gram
 
 Matrix = npt.NDArray[Any]
 
-COUPLED = 1e-8
-"""``||A C x||`` relative to its parts from which it is no rounding."""
-
-LITTLE = (0.0, 1e-6, 1e-4, 1e-2, 0.05)
+LITTLE = (0.0, 1e-6, 1e-3, 0.05)
 """Readings of a unit direction that may be meant to be 0."""
 
 FLAT = 1e-7
-"""Reading of a direction, relative to its size, that is taken for 0."""
+"""Reading of a direction, or product with it, relative to its parts, that is taken for 0."""
 
-LEAST_FALL = 1e-9
-"""Fall of the objective along a unit vector, relative to C, from which it is no rounding."""
-
-DROPPED = 1e-10
-"""Singular values of rows below this share of the largest are taken for rounding."""
+DROPPED = 1e-9
+"""Singular values of rows, and falls of the objective along a unit vector, relative to the largest
+and to C, that are taken for rounding."""
 
 
 def is_ray(data: Measurements, question: Question, ray: Matrix, fit: Matrix) -> bool:
@@ -80,7 +83,7 @@ def _is_matrix(F: Sensing, question: Question, live: npt.NDArray[np.bool_], M: M
     asks = live & (upper | lower) & _sees(F, pattern)
     size = float(np.linalg.norm(M)) * (1.0 + sum_error(F.n * F.n))
     v = F.forward(M)
-    growth = sum_error(2.0 * F.n + 3 * SPARE) + gamma(F.sum_terms(2 * SPARE))
+    growth = sum_error(2.0 * F.n + SPARE_OF_NESTED) + gamma(F.sum_terms(2 * SPARE))
     error = 2.0 * COMPLEX * (growth + F.rounding) * size * F.masses
     two = upper & lower
     flat = np.abs(v) <= FLAT * size * F.masses
@@ -144,7 +147,7 @@ def _is_coordinate(
         return False
     column = np.asarray(question.C)[:, k[0]]
     fall = float(np.linalg.norm(fit @ column))
-    return fall > COUPLED * float(np.linalg.norm(fit)) * float(np.linalg.norm(column))
+    return fall > FLAT * float(np.linalg.norm(fit)) * float(np.linalg.norm(column))
 
 
 def _used_rows(F: Sensing, index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
@@ -277,7 +280,7 @@ def unseen_vectors(data: Measurements, question: Question, C: Matrix) -> Iterato
     for null in spaces:
         if null.shape[1]:
             values, vectors = np.linalg.eigh(null.conj().T @ C @ null)
-            if values[0] < -LEAST_FALL * float(np.linalg.norm(C)):
+            if values[0] < -DROPPED * float(np.linalg.norm(C)):
                 yield np.asarray(null @ vectors[:, 0])
     asks = np.flatnonzero(live & ((question.hi < np.inf) | (question.lo > -np.inf)))
     unseen = ~np.any(_used_rows(F, asks) != 0.0, axis=0) if asks.size else np.ones(F.n, bool)

@@ -19,18 +19,20 @@ import numpy.typing as npt
 
 from quadsense.arrays import available_memory
 from quadsense.core.intervals import EPS
-from quadsense.core.packed import adjoint, pair_products, unpack
-from quadsense.core.products import forward, gram, unknowns
+from quadsense.core.packed import adjoint, pair_products, size_of, unpack
+from quadsense.core.products import forward, gram
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import (
+    HELD_BYTES,
+    MAX_GRAM_ROWS,
     cholesky,
     factorisation_error,
     numerical_rank,
     proven_sigma,
     solve,
 )
-from quadsense.proofs.rounding import COMPLEX, SPARE
+from quadsense.proofs.rounding import COMPLEX, SPARE, SPARE_OF_NESTED
 from quadsense.system.memory import in_bytes
 
 Matrix = npt.NDArray[Any]
@@ -39,14 +41,8 @@ Vector = npt.NDArray[np.float64]
 SIMULATIONS = 400
 """Of the noise: the level of a 95% quantile is then known to 1%."""
 
-MAX_RANKED_ROWS = 3000
-"""Rows up to which their rank is worth a factorization of their Gram matrix (m^3/3 flops)."""
-
 LARGEST_NOISE = 1e100
 """The largest noise, in units of A, that still says something: its square is within range."""
-
-HELD_BYTES = 24
-"""Bytes per entry of the Gram matrix, its factor and a shifted copy."""
 
 
 class SpectralVerdict(StrEnum):
@@ -130,7 +126,7 @@ def spectral_certificate(
     whitened, the conditioning of A does not enter the rounding error of the proof.
     """
     m, n = b.size, U.shape[1]
-    size = unknowns(U)
+    size = size_of(U.shape[1], np.iscomplexobj(U))
     if m < size:
         return _too_few(U, size, mix)
     lam, Q = np.linalg.eigh(A)
@@ -167,7 +163,7 @@ def _too_few(U: Matrix, size: int, mix: Any) -> SpectralCertificate:
     """Return the answer for fewer rows than unknowns: nothing of that size is formed."""
     m, n = len(U) if mix is None else mix.shape[0], U.shape[1]
     seen, least = m, "at least "
-    if m <= MAX_RANKED_ROWS:
+    if m <= MAX_GRAM_ROWS:
         # K has ones on its diagonal, and its entries err by some n roundings.
         F, error = _sensed(U, mix), 2.0 * COMPLEX * (m + n) * EPS
         if not F.rank_one:
@@ -211,7 +207,7 @@ class _Whitened:
         # Rounding of V and of G (sums of m products of entries each of a few operations) and of
         # the factorisation, all relative to the trace.
         size = len(self.G)
-        self.slip = (self.m + self.length + self.n + 3 * SPARE) * EPS * self.trace
+        self.slip = (self.m + self.length + self.n + SPARE_OF_NESTED) * EPS * self.trace
         self.slip += factorisation_error(size, self.trace)
 
     def scale(self, weight: float | Vector, G: Matrix) -> float:
@@ -293,7 +289,7 @@ def _unproven(data: _Whitened) -> SpectralCertificate:
     """Return the answer where full rank of the map is not proved: its rank, without weights."""
     G = data.F.normal()
     size = len(G)
-    slip = (data.m + 2 * size + data.length + 3 * SPARE) * EPS * data.scale(1.0, G)
+    slip = (data.m + 2 * size + data.length + SPARE_OF_NESTED) * EPS * data.scale(1.0, G)
     unseen = size - numerical_rank(G, slip)
     if unseen:
         return _undetermined(unseen, size)

@@ -23,11 +23,11 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import UNIT, Intervals
+from quadsense.core.packed import FEATURE_ROWS
 from quadsense.core.question import Question
-from quadsense.measurements.blockwise import FEATURE_ROWS
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.adjoint import OUTER, adjoint_norm
 from quadsense.proofs.definite import (
+    MAX_GRAM_ROWS,
     cholesky,
     factorisation_error,
     first_shift,
@@ -36,10 +36,12 @@ from quadsense.proofs.definite import (
 from quadsense.proofs.rounding import (
     COMPLEX,
     DOWN,
+    OUTER,
     ROUNDINGS,
     SPARE,
     UNDERFLOW,
     UP,
+    adjoint_norm,
     exact_sum,
     gamma,
     sum_error,
@@ -66,9 +68,6 @@ UNEVEN = 16.0
 
 MAX_FOURTHS = 200
 """Powers of four by which a row is weighed; beyond, it counts for nothing."""
-
-MAX_GRAM_ROWS = 4000
-"""Rows up to which K is formed for a bound on those matrices that it sees."""
 
 MAX_MASKED_ENTRIES = 2e7
 """Of all rows as matrices, up to which these are formed."""

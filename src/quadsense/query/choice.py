@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.arrays import Vector, to_numpy
+from quadsense.arrays import Vector, as_numbers, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import changed
@@ -79,6 +79,8 @@ def checked(
             f"prefer={prefer!r} needs a tolerance (delta, rtol or bounds): without one, give "
             "'least_squares' or 'minimax'"
         )
+    if prefer == "likelihood":
+        _check_likelihood(query, data, target, low_rank)
     if prefer in WITH_CONE and (not positive or low_rank):
         raise ValueError(f"prefer={prefer!r} needs psd=True")
     if low_rank and prefer not in ("auto", "any", "least_squares"):
@@ -103,6 +105,60 @@ def checked(
     return found
 
 
+def counts_of(query: Query) -> Query:
+    """Return the query of a likelihood with its counts as relative frequencies and weights.
+
+    Shots or exposures are the weights of the readings; `background` is in units of these.
+    """
+    if not (isinstance(query.prefer, str) and query.prefer == "likelihood"):
+        for name in ("exposure", "background"):
+            if getattr(query, name) is not None:
+                raise ValueError(f"{name} belongs to prefer='likelihood', not to {query.prefer!r}")
+        return query
+    if isinstance(query.data, Measurements):
+        if query.exposure is not None or query.background is not None:
+            raise ValueError("exposure and background go with U and b, not with Measurements")
+        return query
+    tolerances = (query.delta, query.bounds, query.sigma)
+    if any(each is not None for each in tolerances) or not _is_zero(query.rtol):
+        raise ValueError(
+            "prefer='likelihood' goes by counts alone: give shots= or exposure=, and no delta, "
+            "rtol, bounds or sigma"
+        )
+    given = {"shots": query.shots, "exposure": query.exposure, "weights": query.weights}
+    known = [name for name, value in given.items() if value is not None]
+    if len(known) != 1 or query.b is None:
+        raise ValueError(
+            "prefer='likelihood' needs counts as b, and either shots= (out of how many) or "
+            f"exposure= (how long), got {' and '.join(known) or 'neither'}"
+        )
+    (name,) = known
+    total, counts = as_numbers(name, given[name]), as_numbers("b", query.b)
+    if total.dtype.kind not in "buif" or not np.all((total > 0.0) & (total < np.inf)):
+        raise ValueError(f"{name} must be positive: leave out rows that were not measured")
+    total = total.astype(np.float64)
+    if counts.dtype.kind not in "buif" or counts.ndim == 0 or total.shape not in ((), counts.shape):
+        raise ValueError(
+            f"b has shape {counts.shape} and {name} {total.shape}: give one number per row, or one "
+            f"{name} for all"
+        )
+    counts = counts.astype(np.float64)
+    if np.any(counts < 0.0):
+        i = int(np.argmax(counts.ravel() < 0.0))
+        raise ValueError(f"b[{i}] is {counts.flat[i]:g}, but a count is not negative")
+    if name == "weights":
+        return query
+    if name == "shots" and np.any(counts > total):
+        i = int(np.argmax((counts > total).ravel()))
+        raise ValueError(f"b[{i}] counts {counts.flat[i]:g}, which is more than shots")
+    weights = np.broadcast_to(total, counts.shape).ravel()
+    return changed(query, b=counts / total, shots=None, weights=weights)
+
+
+def _is_zero(rtol: Any) -> bool:
+    return is_number(rtol) and rtol == 0.0
+
+
 def frame_for(query: Query, data: Measurements) -> Columns | None:
     """Return the exponents by which columns of U are scaled for this query, None for none.
 
@@ -124,6 +180,18 @@ def in_frame(query: Query, columns: Columns) -> Query:
     if isinstance(prior, float):
         prior = prior * np.eye(len(columns))
     return changed(query, prior=dense_in(prior, columns))
+
+
+def _check_likelihood(query: Query, data: Measurements, target: bool, low_rank: bool) -> None:
+    """Refuse a likelihood without counts, or without what bounds it."""
+    if target:
+        raise ValueError("prefer='likelihood' goes by counts alone: measurements with no tolerance")
+    if data.weights is None:
+        raise ValueError("prefer='likelihood' needs shots=, exposure= or weights=")
+    if query.exposure is None and data.fixed_trace is None:
+        raise ValueError(
+            "prefer='likelihood' of counts out of shots needs trace=: the larger A, the likelier"
+        )
 
 
 def _refuse_with_slack(prefer: str, prior: Any, ridge: Any, target: bool, low_rank: bool) -> None:
@@ -192,6 +260,10 @@ def decide(
         names = ["nearest"] if free else ["center", "nearest"]
         why += ", but the fits are not a bounded set: the nearest" * free
     found: tuple[Preference, ...] = ()
+    if name == "likelihood":
+        plain = changed(
+            plain, poisson=query.exposure is not None, background=_background(query, plain.weights)
+        )
     for each in names:
         found += (_with_pull(changed(plain, name=each), query, data, shape, telling),)
     if (
@@ -202,6 +274,22 @@ def decide(
         found = found[1:]  # all readings are 0, or their squares about leave float64's range
         name, why = "least_squares", TIES_GO_TO.format("a multiple of I")
     return found, (f"prefer={name!r}: {why}",)
+
+
+def _background(query: Query, weights: Vector | None) -> Vector | None:
+    """Return what is counted without A, in units of readings."""
+    if query.background is None:
+        return None
+    assert weights is not None
+    given = as_numbers("background", query.background)
+    fits = given.dtype.kind in "buif" and given.size in (1, weights.size)
+    if not fits or not np.all((given >= 0.0) & (given < np.inf)):
+        raise ValueError(
+            "background must be counts that are not negative, one per row or one for all"
+        )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.broadcast_to(given.astype(np.float64).ravel(), weights.shape) / weights
+    return np.where(weights > 0.0, found, 0.0)
 
 
 def _answers(method: str, shape: Shape) -> bool:
@@ -318,11 +406,12 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
     assert question is not None
     rows, ends = own.unit_rows, own.unit_ends
     known = question.weights > 0.0
-    if not known.any():
+    whole = bool(known.all())
+    if not (whole or known.any()):
         multiple = _best_multiple(own)
         return Pull(1.0 if shape.psd and multiple <= 0.0 else multiple, 1.0, 1.0 / 3.0)
     w, b, squares = question.weights, question.reading, to_numpy(rows.squares)
-    if not known.all():
+    if not whole:
         w, b, squares = w[known], b[known], squares[known]
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         kappa = 1.0 / 3.0
@@ -334,7 +423,8 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
         deviations = 1.0 / np.sqrt(w)
         typical = _median(deviations)
         w = (typical / np.maximum(deviations, typical)) ** 2
-        w[np.isnan(w)] = 1.0
+        if not 0.0 < typical < math.inf:
+            w[np.isnan(w)] = 1.0
         mass, total = float(w.sum()), float(w @ squares**2)
         tau = float(w @ (squares * b)) / total if total > 0.0 else 0.0
         size = math.sqrt(float(w @ b**2) / mass)
@@ -350,8 +440,10 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
 
 def _median(values: Vector) -> float:
     """`numpy.median` in a fifth of its calls."""
-    middle = np.sort(values)[(values.size - 1) // 2 : values.size // 2 + 1]
-    return float(middle.sum()) / middle.size
+    ordered, half = np.sort(values), values.size // 2
+    if values.size % 2:
+        return float(ordered[half])
+    return 0.5 * (float(ordered[half - 1]) + float(ordered[half]))
 
 
 def _best_multiple(data: Measurements) -> float:

@@ -18,7 +18,7 @@ from quadsense.methods.low_rank.traits import READINGS_PER_STEP, TYPICAL_STEPS
 from quadsense.methods.minimax.traits import PASSES
 from quadsense.methods.traits import Shape
 from quadsense.system.machine import Rates
-from quadsense.system.memory import in_bytes
+from quadsense.system.memory import FLOAT64_BYTES, in_bytes
 
 NETWORK = 1.25e9
 """Bytes per second between two machines: 10 Gbit/s."""
@@ -160,7 +160,7 @@ class ClusterCost:
     def worker_memory(self) -> int:
         """Bytes of a worker: its rows and their norms, A, and the sums that a thread adds up."""
         rows = min(self.m, self.parts_a_worker * self.part_rows)
-        return rows * (self.n * self.entry + 16) + self.matrix_bytes * (
+        return rows * (self.n * self.entry + 2 * FLOAT64_BYTES) + self.matrix_bytes * (
             1 + self.together * min(self.threads, self.parts_a_worker)
         )
 
@@ -168,7 +168,7 @@ class ClusterCost:
     def driver_memory(self) -> int:
         """Bytes of the driver: vectors of length m, and matrices like A."""
         numbers = 0 if self.rank is None else 3 * self.width * self.shape.item
-        return (8 * VECTORS + numbers) * self.m + MATRICES * self.matrix_bytes
+        return (FLOAT64_BYTES * VECTORS + numbers) * self.m + MATRICES * self.matrix_bytes
 
     # --- a sweep -----------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class ClusterCost:
     @property
     def row_numbers(self) -> int:
         """Bytes per row that go to the driver, and from it: a number, or one for each column."""
-        return 8 if self.rank is None else self.shape.item * self.width
+        return FLOAT64_BYTES if self.rank is None else self.shape.item * self.width
 
     @property
     def driver_bytes(self) -> float:
@@ -324,11 +324,12 @@ class ClusterCost:
 
     def _few(self) -> str:
         """What a machine needs where rows are fewer than their length."""
-        return f"{in_bytes(self.row_bytes)} for U and {in_bytes(8.0 * self.m**2)} for K"
+        K = in_bytes(float(FLOAT64_BYTES) * self.m**2)
+        return f"{in_bytes(self.row_bytes)} for U and {K} for K"
 
     def _needed(self, memory: float) -> str:
         """How many workers would do."""
-        part = self.part_rows * (self.n * self.entry + 16)
+        part = self.part_rows * (self.n * self.entry + 2 * FLOAT64_BYTES)
         room = memory - self.matrix_bytes * (1 + self.together * self.threads)
         if room < part:
             return f"not even one part of {in_bytes(part)} fits in the {in_bytes(memory)} of one"

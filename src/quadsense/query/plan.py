@@ -18,12 +18,10 @@ from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
+from quadsense.measurements.arrays import Dense, Stored
 from quadsense.measurements.column_scaling import Columns, described, framed
-from quadsense.measurements.dense import Dense, Stored
-from quadsense.measurements.diagonal import known_basis
-from quadsense.measurements.gram import gram_form
+from quadsense.measurements.gram import gram_form, known_basis
 from quadsense.measurements.parted import OnDisk
-from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stack import Stack
 from quadsense.measurements.views import beneath, is_sparse
@@ -34,7 +32,15 @@ from quadsense.query.choice import check_preference, checked, decide, frame_for,
 from quadsense.query.query import Query
 from quadsense.query.request import check_ability, check_options, given_options, to_rank
 from quadsense.system.machine import Rates, known_rates
-from quadsense.system.memory import in_bytes, is_limited, limited_memory, room_in_words, to_bytes
+from quadsense.system.memory import (
+    BLOCK_ELEMENTS,
+    FLOAT64_BYTES,
+    in_bytes,
+    is_limited,
+    limited_memory,
+    room_in_words,
+    to_bytes,
+)
 from quadsense.system.threads import one_blas_thread
 from quadsense.system.watch import Watch
 
@@ -57,6 +63,9 @@ PASS_SECONDS = 1.2e-4
 
 PROMISE = 5.0
 """Factor within which a predicted time is to hold; where it cannot, none is given."""
+
+VECTORS = 12
+"""Numbers per row that are held next to the method's."""
 
 TEMPORARIES = 2
 """A block of rows and a product with it, which are held at once."""
@@ -145,32 +154,38 @@ def shape_of(
     kind: Any = rows.kind
     ratio = 1.0
     if target:
-        b, delta = to_numpy(scaled.b), to_numpy(scaled.delta)
-        ratio = (float(b.max()) - float(b.min())) / float(delta.min())
-    plain = type(kind) is Dense and data.plain is data  # NumPy's rows, most often
-    return Shape(
+        b = to_numpy(scaled.b)
+        ratio = (float(b.max()) - float(b.min())) / scaled.least
+    most = rows.n if rows.rank_one else rows.unknowns  # more are not orthonormal
+    shape = Shape(
         m=data.m,
         n=data.n,
         complex=rows.is_complex,
-        sparse=not plain and rows.is_sparse,
-        orthonormal=data.orthonormal,
-        copied=(rows.at_work(tf32) if tf32 else rows).single_is_copied,
-        converted=_is_converted(rows, given),
-        started=_is_dense(start, rank is not None),
-        density=1.0 if plain or not is_sparse(kind) else kind.gram_density_bound(),
+        orthonormal=(data.m <= most or rows.has_zero_rows) and data.orthonormal,
+        started=start is not None and _is_dense(start, rank is not None),
         psd=psd,
         rank=rank,
         target=target,
         one_sided=data.sides is not None,
+        constrained=data.has_hard,
+        ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
+    )
+    plain = type(rows) is Sensing and type(kind) is Dense and kind.is_widest
+    if plain and kind.U is kind.given and (given is None or given is kind.U):
+        return shape  # NumPy's rows in double precision, most often: the rest is as usual
+    return changed(
+        shape,
+        sparse=rows.is_sparse,
+        copied=(rows.at_work(tf32) if tf32 else rows).single_is_copied,
+        converted=_is_converted(rows, given),
+        density=kind.gram_density_bound() if is_sparse(kind) else 1.0,
         raw=0 if rows.rank_one else rows.raw.m,
         summed=not rows.rank_one and data.mix is not None,
-        constrained=data.has_hard,
         in_parts=rows.in_turn is not None and rows.rank_one,
-        strip=0 if plain else _strip_bytes(rows.raw.kind),
+        strip=_strip_bytes(rows.raw.kind),
         at_hand=rows.raw.kind.at_hand,
         diagonal=_is_diagonal(data),
         on_gpu=on_gpu(scaled.b),
-        ratio=2.0 ** min(200, math.ceil(math.log2(max(ratio, 1.0)))),
     )
 
 
@@ -212,7 +227,7 @@ def _shared(given: Any, rows: Any) -> bool:
 
 def _is_dense(start: Any, low_rank: bool) -> bool:
     """Return whether a start is kept as an n-by-n matrix; with a rank a factor stays a factor."""
-    if start is None or isinstance(start, str):
+    if isinstance(start, str):
         return False
     matrix = getattr(start, "matrix", start)
     kept = (MeasuredForm, FramedForm, FactorForm) if low_rank else (MeasuredForm, FramedForm)
@@ -221,12 +236,16 @@ def _is_dense(start: Any, low_rank: bool) -> bool:
 
 def make_plan(shape: Shape, method: str = "auto", rates: Rates | None = None) -> Plan:
     """Choose for a shape; `method` other than "auto" is the user's word."""
-    return _made(shape, method, rates or known_rates(), METHODS.names())
+    return _made(tuple(vars(shape).values()), method, rates or known_rates(), METHODS.names())
 
 
 @lru_cache(maxsize=16)  # many solves of one shape plan once
-def _made(shape: Shape, method: str, rates: Rates, known: tuple[str, ...]) -> Plan:
-    """Choose among these methods; the rates change the predicted seconds, and nothing else."""
+def _made(values: tuple[Any, ...], method: str, rates: Rates, known: tuple[str, ...]) -> Plan:
+    """Choose among these methods for the shape of these values.
+
+    The rates change the predicted seconds, and nothing else.
+    """
+    shape = Shape(*values)
     reasons: list[str] = []
     names = _chosen(shape, known, reasons) if method == "auto" else (method,)
     kinds = [METHODS.traits(name) for name in names]
@@ -292,7 +311,7 @@ def _surroundings(shape: Shape) -> int:
     block = shape.item * TEMPORARIES * min(BLOCK_ELEMENTS, shape.m * shape.n)
     started = 3 * shape.matrix_bytes if shape.started else 0
     block += 2 * shape.strip  # one used, one read
-    return block + started + (shape.row_bytes if shape.converted else 0) + 8 * 12 * shape.m
+    return block + started + _taken(shape) + VECTORS * FLOAT64_BYTES * shape.m
 
 
 def _seconds(work: Work, rates: Rates) -> float | None:

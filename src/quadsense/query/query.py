@@ -236,6 +236,18 @@ class Query:
             "data", "b is counts out of N shots: intervals of k/N.", metavar=f"N|{REFERENCE}"
         ),
     )
+    exposure: RealOrVector | None = field(
+        default=None,
+        metadata=about(
+            "answer", "likelihood: b is Poisson counts, of v times this.", metavar=f"T|{REFERENCE}"
+        ),
+    )
+    background: RealOrVector | None = field(
+        default=None,
+        metadata=about(
+            "answer", "likelihood: counts expected without A.", metavar=f"K|{REFERENCE}"
+        ),
+    )
     confidence: Real = field(
         default=0.95, metadata=about("data", "--sigma, --shots: that all hold at once.", kind=float)
     )
@@ -375,8 +387,10 @@ class Query:
         Without data those are left out that go by its size.
         """
         given = vars(self)
-        for name, default, check in CHECKED:
-            if given[name] is not default and (data is not None or name not in BY_SIZE):
+        for name, check in [
+            (name, check) for name, default, check in CHECKED if given[name] is not default
+        ]:
+            if data is not None or name not in BY_SIZE:
                 check(given[name], data)
 
     def answers(self) -> dict[str, Any]:
@@ -407,7 +421,8 @@ class Query:
         arrays = []
         own = given_in(data)
         values = {**given, **self.options, **own}
-        for name in (*own, *ANSWER, *self.options, *LIMITS):
+        told = [name for name in ANSWER if given[name] is not DEFAULTS[name]]
+        for name in (*own, *told, *self.options, *LIMITS):
             value, default = values[name], DEFAULTS.get(name)
             if value is default or value is None or value is False:
                 continue

@@ -23,11 +23,12 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import LENIENT
 from quadsense.methods.conic.solve import Solution, solve_question
+from quadsense.proofs.definite import EIGEN_FLOPS
 from quadsense.proofs.infeasible import Conflict, Exact, check_exactly, exactly, user_dual
 from quadsense.proofs.rounding import enclosure
-from quadsense.system.watch import Stop, look
+from quadsense.system.watch import BLOCK_FLOPS, FLOPS, Stop, look
 
-SHARES = (1e-2, 1e-3, 1e-4, 1e-6, 0.0)
+SHARES = (1e-2, 1e-4, 0.0)
 """Shares of the largest entry of a dual vector: the first set of larger entries that contradict
 each other is where to begin."""
 
@@ -56,10 +57,10 @@ HEAVIEST = 6
 PARALLEL = 1e-12
 """What squared cosines of parallel vectors may differ by from 1."""
 
-MOST_WORK = 2e9
+MOST_WORK = BLOCK_FLOPS
 """Flops that leaving rows out in turn may take: about a tenth of a second."""
 
-MOST_FIRST_WORK = 2e10
+MOST_FIRST_WORK = FLOPS
 """Flops that the first set may take: about a second."""
 
 MAX_LEFT_OUT = 3
@@ -322,7 +323,8 @@ class _ConflictSearch:
         n, k, unknowns = float(self.data.n), float(size), float(self.rows.unknowns)
         formed = k * unknowns**2 if k > unknowns else k * k * n
         order = n if not self.rows.rank_one else min(n, k)
-        return STEPS * (formed + min(k, unknowns) ** 3 / 3.0 + 40.0 * order**3)
+        small = min(k, unknowns)
+        return STEPS * (formed + small * small * small + EIGEN_FLOPS * order * order * order)
 
     def affordable(self, size: int, times: int) -> bool:
         """Whether that number of solves is within what the search may take."""

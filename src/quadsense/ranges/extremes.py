@@ -47,6 +47,9 @@ MIN_RELATIVE_GAP = 1e-9
 MIN_RELATIVE_EIGENVALUE = 1e-10
 """Least eigenvalue relative to the largest of a matrix that is positive definite beyond doubt."""
 
+LEAST_SIZE = 1e-3
+"""Size of ``<C, A>`` relative to C that is as good as 0."""
+
 MAX_RESIDUAL = 1e-7
 """Residuals, in units of the readings, with which a fit may be tried."""
 
@@ -350,6 +353,6 @@ def _is_done(program: KernelProgram, state: KernelState, share: float, width: fl
         return True
     if not is_inside(program, state):
         return False
-    size = abs(state.value) + float(np.linalg.norm(program.C)) * 1e-3
+    size = abs(state.value) + float(np.linalg.norm(program.C)) * LEAST_SIZE
     enough = share * min(width / program.cost, size)
     return state.apart <= max(enough, MIN_RELATIVE_GAP * size)

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
-from quadsense.plot.intervals import DIGITS
-from quadsense.plot.pictures import ReadingsPicture, value_of
+from quadsense.plot.panels import (
+    draw_entries,
+    draw_progress,
+    draw_range,
+    draw_residuals,
+    draw_spectrum,
+    has_progress,
+    progress_of,
+    proved_of,
+    residual_notes,
+    spectrum_note,
+    worst_words,
+)
+from quadsense.plot.pictures import ReadingsPicture, patch_of, spectrum_of, value_of
+from quadsense.plot.style import LINE_HEIGHT, PointerValues, as_svg
 from quadsense.query.query import PARAMETERS, environment, flag_of
-from quadsense.ranges.ranges import Interval
-from quadsense.report import figures
-from quadsense.report.rows import constraints_table, rows_table
+from quadsense.ranges import Interval
+from quadsense.report.evidence import claim_paragraphs, constraints_table, rows_table
 from quadsense.result import words as view
 from quadsense.result.result import Result
-from quadsense.result.words import CHECKED, kind_of_matrix, sentence
-from quadsense.view.markup import (
+from quadsense.view import (
+    FINE,
+    ROUGH,
     Markup,
     duration,
     element,
@@ -30,6 +43,9 @@ from quadsense.view.markup import (
     table,
 )
 from quadsense.vocabulary import Verification, rounded_down
+
+BOUND = 8
+"""Digits of the objective and of the bounds on it, which may differ little."""
 
 
 def verdict(result: Result, title: str | None, checked: Verification | None) -> Markup:
@@ -114,9 +130,9 @@ def _tiles(result: Result) -> list[Markup]:
 
 def pictures(result: Result, readings: ReadingsPicture) -> Markup:
     """Residuals, progress, the matrix and its eigenvalues."""
-    if not figures.has_matplotlib():
-        return section("Pictures", element("p", figures.NEEDED))
-    drawn = (figure(*each) for each in figures.result_figures(result, readings))
+    if not has_matplotlib():
+        return section("Pictures", element("p", NEEDED))
+    drawn = (figure(*each) for each in result_figures(result, readings))
     return section("Pictures", element("div", *drawn, class_="pictures"))
 
 
@@ -124,12 +140,12 @@ def intervals(result: Result, found: Mapping[str, Interval]) -> Markup | None:
     """The certified intervals, each on an axis of its own."""
     if not found:
         return None
-    drawable = figures.has_matplotlib()
+    drawable = has_matplotlib()
     parts = []
     for name, each in found.items():
         value = value_of(each, result.matrix)
-        drawn = figures.interval_figure(name, each, value) if drawable else None
-        ends = "" if drawable else f"{number(each.lower, DIGITS)} to {number(each.upper, DIGITS)}"
+        drawn = interval_figure(name, each, value) if drawable else None
+        ends = "" if drawable else f"{number(each.lower, FINE)} to {number(each.upper, FINE)}"
         note = "; ".join(part for part in (ends, _interval_note(each, value)) if part)
         parts.append(figure(name, note, drawn))
     lead = "The value of ⟨C, A⟩ over all matrices that fit, proved."
@@ -145,9 +161,9 @@ def intervals(result: Result, found: Mapping[str, Interval]) -> Markup | None:
 
 def _interval_note(found: Interval, value: float | None) -> str:
     """Write what goes with the bar: this A, the width, an end that is not there."""
-    parts = [] if value is None else [f"this A: {number(value, DIGITS)}"]
+    parts = [] if value is None else [f"this A: {number(value, FINE)}"]
     if math.isfinite(found.lower) and math.isfinite(found.upper):
-        parts.append(f"width {number(float(found.upper) - float(found.lower), 3)}")
+        parts.append(f"width {number(float(found.upper) - float(found.lower), ROUGH)}")
     for end, side, ray in (
         (found.lower, "lower", found.lower_ray), (found.upper, "upper", found.upper_ray),
     ):  # fmt: skip
@@ -213,12 +229,12 @@ def objective(result: Result) -> Markup | None:
     if result.objective is not None:
         pairs += [
             ("Preferred", f"{found.prefer}: the {view.objective_name(found)}"),
-            ("This A has", number(result.objective, 8)),
+            ("This A has", number(result.objective, BOUND)),
         ]
         if result.objective_bounds is not None:
             low, high = result.objective_bounds
             pairs.append(
-                ("The best has", f"between {number(low, 8)} and {number(high, 8)}, proved")
+                ("The best has", f"between {number(low, BOUND)} and {number(high, BOUND)}, proved")
             )
         state = {True: "yes, within the gap", False: "no", None: "not looked into"}[result.optimal]
         pairs.append(("Certified", state))
@@ -312,6 +328,95 @@ def unseen(result: Result) -> Markup | None:
     return None
 
 
+# --- figures: the panels of `quadsense.plot`, as SVG in the colors of the page -----------------
+
+
+Figure = tuple[str, str, Markup]
+"""Caption, note, and the picture."""
+
+NEEDED = "Figures are left out: they need matplotlib (pip install 'quadsense[plot]')."
+"""What a report says where there is none."""
+
+
+def has_matplotlib() -> bool:
+    """Return whether figures can be drawn."""
+    try:
+        import matplotlib.backends.backend_svg  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def result_figures(result: Result, readings: ReadingsPicture) -> Iterator[Figure]:
+    """Draw the residuals, the progress, the matrix and its eigenvalues."""
+    yield _residuals(result, readings)
+    values = progress_of(result)
+    values = values[np.isfinite(values)]
+    if has_progress(result) and values.size > 1 and np.ptp(values) > 0.0:
+        words = f"From {number(float(values[0]), ROUGH)} to {number(float(values[-1]), ROUGH)} "
+        words += f"in {int(result.history.iteration[-1]):,} iterations."
+        how = f"by {result.plan['method']}" if result.plan.get("method") else ""
+        what = "Worst residual over the iterations"
+        yield "Progress", how, _draw(what, words, lambda axes: draw_progress(axes, result))
+    yield from _matrix(result)
+
+
+def interval_figure(name: str, interval: Interval, value: float | None) -> Markup:
+    """Draw a certified range with its numbers, on an axis of its own."""
+    words = f"{name}: {number(interval.lower, FINE)} to {number(interval.upper, FINE)}."
+
+    def draw(figure: Any) -> list[PointerValues]:
+        return draw_range(figure.subplots(), interval, value)
+
+    return as_svg("Certified interval", words, draw, 2.0 * LINE_HEIGHT)
+
+
+def _residuals(result: Result, readings: ReadingsPicture) -> Figure:
+    """Draw the residuals of the readings, or what stands for them."""
+    caption = "Residuals"
+    if result.verdict.asked == "accuracy":
+        caption = "Eigenvalues of A*^(-1/2) A A*^(-1/2), minus 1"
+    over = int(np.count_nonzero(readings.over))
+    words = f"{readings.size:,} rows"
+    words += f", {over:,} over the tolerance" if readings.target else ""
+    words += f"; the worst is {worst_words(readings)}."
+
+    def draw(figure: Any) -> list[PointerValues]:
+        return draw_residuals(figure, readings, proved_of(result))
+
+    note = "; ".join(residual_notes(readings))
+    return caption, note, as_svg("Residuals of the measurements", words, draw)
+
+
+def _matrix(result: Result) -> Iterator[Figure]:
+    """Draw the entries of A and its eigenvalues."""
+    patch = patch_of(result.matrix)
+    order = f"order {patch.order:,}" + (f"; {patch.how}" if patch.how else "")
+    parts = {"real": "Entries of A"}
+    if np.iscomplexobj(patch.values):
+        parts = {"real": "Real part of A", "imag": "Imaginary part of A"}
+    for part, title in parts.items():
+        values = patch.values.imag if part == "imag" else patch.values.real
+        largest = f"up to {number(float(np.max(np.abs(values), initial=0.0)), ROUGH)}"
+
+        def draw(axes: Any, part: str = part) -> list[PointerValues]:
+            return draw_entries(axes, patch, part, "entry of A")
+
+        yield title, f"{order}; {largest}", _draw(title, f"{order}; {largest}.", draw)
+    spectrum = spectrum_of(result.matrix)
+    if spectrum is not None and spectrum.values.size:
+        first, last = (number(float(spectrum.values[k])) for k in (0, -1))
+        note = spectrum_note(spectrum)
+        words = f"From {first} down to {last}. {note}".strip()
+        title = "Eigenvalues of A"
+        yield title, note, _draw(title, words, lambda axes: draw_spectrum(axes, spectrum))
+
+
+def _draw(title: str, words: str, draw: Callable[[Any], list[PointerValues]]) -> Markup:
+    """Draw one panel."""
+    return as_svg(title, words, lambda figure: draw(figure.subplots()))
+
+
 # --- what the parts are made of ---------------------------------------------------------------
 
 
@@ -340,107 +445,6 @@ def figure(caption: str, note: str, picture: Markup | None) -> Markup:
 def folded(summary: object, *children: object, opened: bool = False) -> Markup:
     """One line that opens what is below it, without a script."""
     return element("details", element("summary", summary), *children, open=opened)
-
-
-# --- what a certificate rests on, as far as the facts of the result do not say it ----------------
-
-
-def claim_paragraphs(result: Result, data: Measurements | None) -> list[str]:
-    """Return what was checked and what the claim rests on, one paragraph for each thought."""
-    claim = result.certificate
-    said = [f"{sentence(CHECKED[claim.kind])}."]
-    if claim.kind == "met" and claim.upper_bound > 0.0:
-        said.append(
-            f"Rounding included, the worst takes {number(claim.upper_bound, 6)} of its tolerance; "
-            f"rounding itself is at most {number(claim.rounding, 2)} of it."
-        )
-    if claim.kind == "optimal":
-        gap = claim.gap if claim.objective is None else claim.objective.gap
-        said.append(f"Value and bound are within the gap that was asked for, {gap:g}.")
-    said += _contradiction(result, data) if claim.kind == "infeasible" else _cone(result)
-    said += _fit(result)
-    if claim.condition:
-        said.append(f"That holds {claim.condition}.")
-    return said
-
-
-def _cone(result: Result) -> list[str]:
-    claim = result.certificate
-    if claim.signs:
-        return [
-            f"A has at most {claim.signs[0]} positive and {claim.signs[1]} negative eigenvalues, "
-            "by the form in which it is held."
-        ]
-    if claim.rank is not None:
-        return [f"A is positive semidefinite of rank at most {claim.rank}, by its form A = X X*."]
-    return ["A is positive semidefinite, which is checked too."] if claim.psd else []
-
-
-def _contradiction(result: Result, data: Measurements | None) -> list[str]:
-    """Return why the dual vectors prove that nothing fits."""
-    claim, verdict = result.certificate, result.verdict
-    which = kind_of_matrix(verdict)
-    if verdict.contradiction is not None and not verdict.allowed:
-        return []
-    if verdict.allowed:
-        proofs = 0 if claim.dual is None else len(np.atleast_2d(claim.dual))
-        return [
-            f"There are {proofs} proofs, each a combination of measurements that no {which} can "
-            f"meet together, and no choice of {verdict.allowed} measurements has a part in all of "
-            "them: whichever are set aside, some contradiction is left."
-        ]
-    combined = "is never negative" if claim.psd else "is 0"
-    sums = "add up to a positive semidefinite matrix" if claim.psd else "cancel"
-    span = _span(result, data)
-    between = "cannot have such a sum"
-    if span is not None:
-        between = (
-            f"have a sum between {number(span[0], 4)} and {number(span[1], 4)} (y scaled to a "
-            "largest entry of 1)"
-        )
-    return [
-        f"The certificate is a vector y, one number per measurement, for which the y_i u_i u_i* "
-        f"{sums}. So the readings of any {which}, each times its y_i, have a sum that {combined}. "
-        f"Readings within what was asked for {between}: a contradiction."
-    ]
-
-
-def _fit(result: Result) -> list[str]:
-    """Return what is proved of the A that comes with a proof that nothing fits."""
-    fit = result.fit
-    if fit is None:
-        return []
-    if not fit.closed:
-        return ["A is a least-squares fit of the rank that was asked for: it is stationary."]
-    which = kind_of_matrix(result.verdict)
-    return [
-        "A is the least-squares fit without the tolerances. Its sum of squares, with the pull if "
-        f"there is one, is {number(fit.value, 6)}, and no {which} has less than "
-        f"{number(fit.lower, 6)}."
-    ]
-
-
-def _span(result: Result, data: Measurements | None) -> tuple[float, float] | None:
-    """Between what the combined reading lies for readings within their intervals."""
-    claim = result.certificate
-    lo, hi = claim.lo, claim.hi
-    y = None if claim.dual is None else np.asarray(claim.dual, dtype=np.float64)
-    if y is None or y.ndim != 1 or not np.any(y):
-        return None
-    if lo is None or hi is None:
-        if data is None or data.readings is None:
-            return None
-        b, unit = to_numpy(data.readings), to_numpy(claim.tolerance)
-        lo, hi = b - unit, b + unit
-    lo = np.append(lo, [each.lo for each in claim.constraints])
-    hi = np.append(hi, [each.hi for each in claim.constraints])
-    if y.shape != lo.shape:
-        return None
-    with np.errstate(under="ignore", over="ignore", invalid="ignore"):
-        y = y / np.abs(y).max()
-        ends = np.stack([y * lo, y * hi])
-    ends = np.where(y == 0.0, 0.0, ends)
-    return float(ends.min(axis=0).sum()), float(ends.max(axis=0).sum())
 
 
 # --- what was asked, as the line of Python and as the command that ask it again ------------------

@@ -19,9 +19,14 @@ from quadsense.measurements.column_scaling import can_be_columns, condition_insi
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
-from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set
-from quadsense.proofs.infeasible import best_error_bound, check_infeasible
+from quadsense.proofs.infeasible import (
+    best_error_bound,
+    cannot_be_hit,
+    check_infeasible,
+    smallest_hitting_set,
+)
 from quadsense.result.values import (
+    NEGLIGIBLE,
     Comparison,
     Objective,
     check_objective,
@@ -48,7 +53,7 @@ def within_gap(data: Measurements, upper: float, lower: float, gap: float) -> bo
     ratios = np.abs(to_numpy(data.b)) / to_numpy(data.tolerance)
     # Constraints and equalities have no error to weigh.
     scale = float(np.max(ratios, initial=0.0, where=~data.hard))
-    return upper <= 1e-8 * scale or upper - lower <= 1.001 * gap * upper
+    return upper <= NEGLIGIBLE * scale or upper - lower <= 1.001 * gap * upper
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,12 @@ import numpy as np
 from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
 from quadsense.result.certificate import AGREE, Certificate, agree
-from quadsense.result.values import Comparison, evaluate
+from quadsense.result.values import NEGLIGIBLE, Comparison, evaluate
 from quadsense.typing import is_number
 from quadsense.vocabulary import Check, Reason, Status
 
 if TYPE_CHECKING:
     from quadsense.result.result import Result
-
-EXACT_FIT = 1e-8
-"""Worst error, as a part of the largest reading, up to which a fit counts as exact."""
 
 NO_ROWS = np.empty(0, np.int64)
 
@@ -447,7 +444,7 @@ def gather_facts(
         nearest=largest if nearest == worst else _row(data, nearest, sizes, target),
         missed=missed,
         contradiction=contradiction,
-        exact_fit=status is Status.OPTIMAL and upper <= EXACT_FIT * largest_reading,
+        exact_fit=status is Status.OPTIMAL and upper <= NEGLIGIBLE * largest_reading,
         suspects=tuple(row for row in rows if row < count),
         blamed=tuple(data.constraints[row - count].name for row in rows if row >= count),
         without=tuple(_name(data, row) for row in without),

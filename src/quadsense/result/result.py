@@ -34,8 +34,8 @@ from quadsense.vocabulary import Check, History, Status, Verification
 
 if TYPE_CHECKING:  # of what stands above results: for editors
     from quadsense.next_probe import NextProbe
-    from quadsense.ranges.ranges import Interval
-    from quadsense.report.document import Report
+    from quadsense.ranges import Interval
+    from quadsense.report import Report
     from quadsense.typing import MatrixLike, RealOrVector
 
 KINDS = {"met": "met", "optimal": "optimal", "infeasible": "infeasible"}
@@ -524,6 +524,31 @@ class Result(Lazy):
         coefficients and U.
         """
         import_module("quadsense.result.stored").save_result(path, self)
+
+    def save_certificate(
+        self,
+        path: str | os.PathLike[str],
+        data: Measurements | None = None,
+        *,
+        objective: bool = False,
+    ) -> None:
+        """Write the claim to a JSON file that ``quadsense_check.py`` checks without this package.
+
+        Parameters
+        ----------
+        path : path-like
+        data : Measurements, optional
+            Those of the solve: needed where the result was read from a file.
+        objective : bool, default=False
+            Whether the bounds on what was preferred are the claim, rather than that A meets all.
+
+        Raises
+        ------
+        ValueError
+            Where there is no such claim, or exact arithmetic does not show it: nothing is written.
+        """
+        make = import_module("quadsense.certificates")
+        make.write(path, make.fields_of(self.certificate, data, objective))
 
     def save_matrix(self, path: str | os.PathLike[str]) -> None:
         """Write A, dense, in the format that the name promises.

@@ -14,9 +14,9 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.forms import FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER
+from quadsense.measurements.arrays import Stored
 from quadsense.measurements.column_scaling import can_be_columns
 from quadsense.measurements.constraints import Constraint
-from quadsense.measurements.dense import Stored
 from quadsense.measurements.validate import checked_rows
 from quadsense.measurements.views import Framed
 from quadsense.preferences import Preference

@@ -31,6 +31,9 @@ from quadsense.vocabulary import Check
 NEGLIGIBLE = 1e-8
 """Error of a reading, as a part of it, that counts as none."""
 
+ROUNDED_COUNTS = 1e-3
+"""Share of their sum by which the rounding of logarithms grows with counts."""
+
 SMALLEST_VALUE = 1e-290
 """Values below this are none."""
 
@@ -60,11 +63,11 @@ class Comparison:
         self, data: Measurements, found: Enclosure, set_aside: Any = (), size: float = 0.0
     ) -> None:
         self.data, self.set_aside = data, set_aside
-        self._judging = data.unit_ends.allowing(size)
+        self._judging, rows = data.unit_ends.allowing(size), data.unit_rows
         self._z, self._spread = to_numpy(found.z), to_numpy(found.error)
-        self._norms = to_numpy(data.unit_rows.norms)
+        self._norms = to_numpy(rows.norms)
         # u = 0 reads 0 whatever A is
-        self._dead = self._norms == 0 if data.unit_rows.has_zero_rows else None
+        self._dead = self._norms == 0 if rows.has_zero_rows else None
         assert data.ends is not None
         self._ends = data.ends
 
@@ -299,6 +302,7 @@ def make_objective(
     gap: float,
     conditional: bool = False,
     bounded: bool = False,
+    clipped: bool = True,
 ) -> Objective | None:
     """Return what A costs, with bounds proved from the data; None where nothing can be said.
 
@@ -320,6 +324,8 @@ def make_objective(
     bounded : bool, default=False
         Whether `dual` must give its bound even where the objective is 0 up to rounding, so that
         the bound 0 would be near enough.
+    clipped : bool, default=True
+        Whether the bound is to be no better than the value, of which rounding takes what it may.
 
     Notes
     -----
@@ -339,7 +345,8 @@ def make_objective(
         dual = None  # beyond float64's range in units of the user's rows
     size = matrix.norm()
     nothing: float | None = None
-    squares = not question.log_det and not question.linear and question.rows != "center"
+    logarithms = question.log_det or question.rows in ("center", "likelihood")
+    squares = not (logarithms or question.linear)
     # With a distance the objective is 0 up to rounding for a multiple of I alone.
     if fits and squares and (not question.alpha or slip > value):
         nothing = _nothing(data, question, matrix, size)
@@ -354,8 +361,10 @@ def make_objective(
             dual = None
     if squares and below <= 0.0:
         below, condition = 0.0, ""  # all its terms are squares or distances
-    below = min(below, value if fits else above)
-    closed = math.isfinite(above) and above - below <= max(gap * abs(above), SMALLEST_VALUE)
+    if clipped:
+        below = min(below, value if fits else above)
+    unit = max(abs(above), 1.0) if question.rows == "likelihood" else abs(above)  # a deviance
+    closed = math.isfinite(above) and above - below <= max(gap * unit, SMALLEST_VALUE)
     if not closed and math.isfinite(above):
         nothing = _nothing(data, question, matrix, size) if nothing is None else nothing
         closed = above - below <= nothing
@@ -382,6 +391,8 @@ def _nothing(data: Measurements, question: Question, matrix: SensedMatrix, norm:
     Errors of `NEGLIGIBLE` times the readings, or times A, count as none: in squares its square.
     """
     rows, weights = question.rows, question.weights
+    if rows == "likelihood":
+        return NEGLIGIBLE * (1.0 + question.m + ROUNDED_COUNTS * float(weights.sum()))
     if rows == "center" or question.log_det:
         return NEGLIGIBLE * (1.0 + question.m)
     linear = question.linear
@@ -433,7 +444,10 @@ def is_sound(stated: Objective, m: int, measured: int, n: int) -> bool:
     """Return whether what a file states of a preference can be one, of m rows and order n."""
     asked, dual = stated.preference, stated.dual
     numbers = (asked.ridge, asked.tau, stated.gap)
-    vectors = ((asked.weights, (measured,)), (dual, (m,)), (asked.base, (n, n)))
+    vectors = (
+        (asked.weights, (measured,)), (asked.background, (measured,)), (dual, (m,)),
+        (asked.base, (n, n)),
+    )  # fmt: skip
     return (
         type(asked.name) is str
         and asked.name in TERMS
@@ -445,6 +459,7 @@ def is_sound(stated: Objective, m: int, measured: int, n: int) -> bool:
             for array, shape in vectors
         )
         and (asked.weights is None or bool(np.all(asked.weights >= 0.0)))
+        and (asked.background is None or bool(np.all(asked.background >= 0.0)))
         and (asked.name != "center" or not asked.ridge)
         and (asked.name != "entropy" or _has_entropy(asked))
     )
@@ -469,7 +484,7 @@ def check_objective(
     """Recompute all that is stated of the preference, from the data alone."""
     again = make_objective(
         data, stated.preference, matrix, reads, error, stated.dual, fits=fits, gap=stated.gap,
-        conditional=bool(stated.condition), bounded=stated.lower > 0.0,
+        conditional=bool(stated.condition), bounded=stated.lower > 0.0, clipped=False,
     )  # fmt: skip
     if again is None:
         yield Check("objective", False, "nothing was preferred")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from quadsense.result.advice import next_step
 from quadsense.result.facts import Row, Verdict
@@ -77,6 +77,13 @@ def head(verdict: Verdict) -> str:
     said = _verdict(verdict)
     same = said.startswith(f"{verdict.status}: ")
     return said if same else f"{verdict.status}, {said}"
+
+
+def found_by(plan: Mapping[str, Any], n_iter: int, seconds: str, reasons: bool = False) -> Fact:
+    """Return the fact that tells by which method A was found, and why by that one if asked."""
+    steps = f"{n_iter:,} iteration" + "s" * (n_iter != 1)
+    value = ", ".join(part for part in (plan.get("method", ""), steps, seconds) if part)
+    return Fact("found by", value, "; ".join(plan.get("reasons", ())) * reasons)
 
 
 def summary(
@@ -251,6 +258,7 @@ def objective_name(v: Verdict) -> str:
 
 NAMES = {
     "least_squares": "sum of squares",
+    "likelihood": "deviance",
     "entropy": "sum of squares with relative entropy",
     "nearest": "distance from the prior",
     "center": "sum of logarithms",
@@ -371,6 +379,7 @@ def _chosen(v: Verdict) -> str:
 
 CHOSEN = {
     "least_squares": "least squares",
+    "likelihood": "maximum likelihood, deviance",
     "entropy": "least squares, regularized by relative entropy",
     "nearest": "nearest to the prior, distance",
     "center": "analytic center, sum of logarithms",

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import is_array, is_tensor, to_numpy
 from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
-from quadsense.measurements.dense import Dense, Stored
+from quadsense.measurements.arrays import Dense, Stored
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stack import Stack
@@ -28,6 +29,9 @@ from quadsense.typing import is_number
 
 MAX_HASHED_BYTES = 2**26
 """Bytes of an array that are hashed: a tenth of a second."""
+
+DIGEST_BYTES = 16
+"""Of a hash: what two others share by chance once in 2^64."""
 
 SUM_GROUPS = 8
 """Of the rows of probes that are not held, each with a sum of its own."""
@@ -169,18 +173,23 @@ def _mark_of_array(values: Any) -> str:
         if values.dtype.hasobject:
             return mark(values.tolist())
     step = -(-values.nbytes // MAX_HASHED_BYTES)
-    found = hashlib.blake2b(digest_size=16)
+    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for part in (values,) if step <= 1 else (values[::step], values[-1:]):
-        found.update(np.ascontiguousarray(to_numpy(part)).reshape(-1).view(np.uint8).data)
+        found.update(bytes_of(np.ascontiguousarray(to_numpy(part))))
     return f"{values.dtype} {tuple(values.shape)} {found.hexdigest()}"
+
+
+def bytes_of(values: npt.NDArray[Any]) -> memoryview:
+    """Return the bytes of an array in one piece."""
+    return values.reshape(-1).view(np.uint8).data
 
 
 def digest(rows: Dense) -> str:
     """A hash of the bytes of rows."""
     held = np.ascontiguousarray(rows.given)
-    return hashlib.blake2b(held.reshape(-1).view(np.uint8).data, digest_size=16).hexdigest()
+    return hashlib.blake2b(bytes_of(held), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def _short(parts: list[str], what: str) -> str:
-    text = hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+    text = hashlib.blake2b("\n".join(parts).encode(), digest_size=DIGEST_BYTES).hexdigest()
     return f"{what} {text}"

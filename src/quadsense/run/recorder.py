@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from quadsense.device import on_device, waits
 from quadsense.methods import Method, Problem, State
 from quadsense.system.watch import Watch
 from quadsense.vocabulary import History
+
+WIDTH = len(fields(History))
+"""Numbers of an entry."""
 
 FEWEST = 6
 """Looks before anything is said of the time that is left."""
@@ -40,7 +44,7 @@ class Recorder:
     ) -> None:
         self.method, self.problem, self.tolerance = method, problem, tolerance
         self.rows: list[tuple[float, ...]] = []
-        self._made = np.empty((0, 8))  # of these, as an array
+        self._made = np.empty((0, WIDTH))  # of these, as an array
         self._sent: Any = None  # the tolerances, on a device
         self.bar: Any = None
         self.clock = watch.clock
@@ -112,10 +116,10 @@ class Recorder:
         return "" if left is None else f", about {_rounded(left)} left"
 
     def table(self, count: int) -> Any:
-        """Return the first `count` entries, (count, 8)."""
+        """Return the first `count` entries, (count, WIDTH)."""
         if count > len(self._made):
             new = np.array(self.rows[len(self._made) : count], dtype=np.float64)
-            self._made = np.concatenate([self._made, new.reshape(-1, 8)])
+            self._made = np.concatenate([self._made, new.reshape(-1, WIDTH)])
         return self._made[:count]
 
     def take_up(self, table: Any) -> None:
@@ -139,7 +143,7 @@ def _rounded(seconds: float) -> str:
 
 def to_history(rows: list[tuple[float, ...]]) -> History:
     """Return the history of these entries, each with the numbers of `History` in their order."""
-    columns = np.array(rows, dtype=np.float64).reshape(-1, 8).T
+    columns = np.array(rows, dtype=np.float64).reshape(-1, WIDTH).T
     return History(columns[0].astype(np.int64), *columns[1:])
 
 

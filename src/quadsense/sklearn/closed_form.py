@@ -1,4 +1,7 @@
-"""Quadratic ridge regression in closed form, by the kernel or by the features.
+"""What is fitted, ``x' A x + w' x + c``, and quadratic ridge regression in closed form.
+
+Rows and values are fitted in units in which they are about 1. The closed form is by the kernel or
+by the features.
 
 With ``phi(x)`` the entries of ``x x'`` (those off the diagonal times the root of 2) and
 ``x / sqrt(lp)``, the fit is ridge regression on ``phi``, whose kernel is
@@ -16,14 +19,17 @@ latter is ``V diag(l / (l + alpha)) V'``.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve, eigh
 
+from quadsense.core.intervals import EPS
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
@@ -33,9 +39,137 @@ from quadsense.result.certificate import Certificate
 from quadsense.result.facts import Determined, gather_facts
 from quadsense.result.result import Result
 from quadsense.result.values import evaluate, make_objective
-from quadsense.sklearn.fits import tolerances
-from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector
 from quadsense.vocabulary import History, Status
+
+Matrix = npt.NDArray[np.float64]
+Vector = npt.NDArray[np.float64]
+
+LARGEST = 1e250
+"""Penalties beyond this are as good as infinite."""
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """A, w and c of ``x' A x + w' x + c``."""
+
+    A: Matrix
+    w: Vector
+    c: float
+
+    def predict(self, X: Matrix) -> Vector:
+        """The value for every row of X."""
+        return np.asarray(np.einsum("ij,ij->i", X @ self.A, X) + X @ self.w + self.c)
+
+    def scaled(self, length: float, size: float) -> Coefficients:
+        """The same where rows are `length` times and values `size` times as large."""
+        per = size / length
+        return Coefficients(self.A * (per / length), self.w * per, self.c * size)
+
+
+@dataclass(frozen=True)
+class ModelRows:
+    """The rows of a fit.
+
+    The fit minimises ``sum_i s_i (y_i - f(x_i))^2 + alpha (||A||_F^2 + lp ||w||^2)``.
+
+    Attributes
+    ----------
+    X : ndarray of shape (m, n)
+    y : ndarray of shape (m,)
+    s : ndarray of shape (m,)
+        Weights, all positive.
+    linear, intercept : bool
+        Whether there is a w, and a c.
+    lp : float
+        What a square of w costs relative to one of A; positive.
+    """
+
+    X: Matrix
+    y: Vector
+    s: Vector
+    linear: bool
+    intercept: bool
+    lp: float
+
+    @property
+    def m(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def n(self) -> int:
+        """Number of features."""
+        return int(self.X.shape[1])
+
+    @property
+    def total(self) -> float:
+        """Sum of the weights."""
+        return float(self.s.sum())
+
+    @property
+    def quadratic(self) -> int:
+        """Number of unknowns of A."""
+        return self.n * (self.n + 1) // 2
+
+    @property
+    def unknowns(self) -> int:
+        """Number of unknowns that are penalised."""
+        return self.quadratic + self.n * self.linear
+
+    @property
+    def mean_square(self) -> float:
+        """Mean of ``||x||^2``."""
+        return float(self.s @ np.einsum("ij,ij->i", self.X, self.X)) / self.total
+
+    def objective(self, found: Coefficients, alpha: float) -> float:
+        """What is minimised, at these coefficients."""
+        off = self.y - found.predict(self.X)
+        penalty = float(np.vdot(found.A, found.A)) + self.lp * float(found.w @ found.w)
+        return float(self.s @ off**2) + alpha * penalty
+
+    def merged(self) -> ModelRows:
+        """Rows that are equal in X and y as one with the sum of their weights."""
+        whole = np.column_stack([self.X, self.y])
+        unique, inverse = np.unique(whole, axis=0, return_inverse=True)
+        if len(unique) == self.m:
+            return self
+        s = np.asarray(np.bincount(inverse.ravel(), weights=self.s), np.float64)
+        return replace(self, X=unique[:, :-1], y=unique[:, -1], s=s)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Powers of two that rows and values were divided by: no digit changes."""
+
+    length: float
+    size: float
+
+    def alpha(self, alpha: float) -> float:
+        """The penalty that means the same in these units."""
+        with np.errstate(over="ignore", under="ignore"):
+            return min(float(np.float64(alpha) / self.length**2 / self.length**2), LARGEST)
+
+    def penalty(self, alpha: float) -> float:
+        """The penalty in the user's units."""
+        with np.errstate(over="ignore", under="ignore"):
+            return float(np.float64(alpha) * self.length**2 * self.length**2)
+
+
+def in_units(rows: ModelRows) -> tuple[ModelRows, Units]:
+    """The rows with entries and values of about 1."""
+    length = _power(float(np.max(np.abs(rows.X), initial=0.0)))
+    size = _power(float(np.max(np.abs(rows.y), initial=0.0)))
+    scaled = replace(rows, X=rows.X / length, y=rows.y / size, lp=rows.lp * length * length)
+    return scaled, Units(length, size)
+
+
+def _power(value: float) -> float:
+    """The power of two next to a number, 1 for 0."""
+    return math.ldexp(1.0, math.frexp(value)[1] - 1) if value > 0.0 else 1.0
+
+
+# --- the closed form -------------------------------------------------------------------------
+
 
 BLOCK_ENTRIES = 2**21
 """Entries of the features that are held at once."""
@@ -189,10 +323,10 @@ def _solved(M: Matrix, right: Vector, alpha: float) -> Vector:
             pass
         else:
             least = float(np.min(np.abs(factor[0].diagonal()))) ** 2
-            if least > CUT * len(M) * np.finfo(np.float64).eps * float(diagonal.max()):
+            if least > CUT * len(M) * EPS * float(diagonal.max()):
                 return np.asarray(cho_solve(factor, right))
     values, vectors = eigh(M)
-    least = CUT * len(M) * np.finfo(np.float64).eps * max(float(values[-1]), 0.0)
+    least = CUT * len(M) * EPS * max(float(values[-1]), 0.0)
     kept = values > least
     return np.asarray(vectors[:, kept] @ ((vectors[:, kept].T @ right) / (values[kept] + alpha)))
 
@@ -305,6 +439,9 @@ def mean_errors(path: KernelPath | FeaturePath, alphas: Vector) -> Vector:
 # --- what is certified ---------------------------------------------------------------------------
 
 
+UNBOUNDED_TOLERANCE = 1e4
+"""Tolerance, in units of the largest value, that is none."""
+
 NO_ROWS = np.empty(0, np.int64)
 
 
@@ -379,12 +516,21 @@ def stated(
         max_ratio=float(values.ratios.max()),
         violations=NO_ROWS,
         n_iter=0,
-        history=History(NO_ROWS, *[empty] * 7),
+        history=History(NO_ROWS, *[empty] * (len(fields(History)) - 1)),
         timings={"proofs": time.perf_counter() - begin},
         certificate=certificate,
         plan={"method": method, "lemma": "", "reasons": ["least squares with a ridge: " + method]},
         facts=facts,
     )
+
+
+def tolerances(b: Vector, delta: Vector) -> dict[str, Any]:
+    """`delta` for `solve`: infinite ones as such that bind nothing, so that their rows count."""
+    known = np.isfinite(delta)
+    if not known.all():
+        size = float(np.max(np.abs(b), initial=0.0)) + float(np.max(delta[known], initial=0.0))
+        delta = np.where(known, delta, UNBOUNDED_TOLERANCE * (size or 1.0))
+    return {"delta": delta}
 
 
 def without_data(result: Result) -> Result:

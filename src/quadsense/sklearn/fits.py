@@ -5,8 +5,8 @@ c are linear in what A leaves over, so that the least cost over them is
 ``||L (y - F(A))||^2 + alpha ||A||_F^2`` with ``L'L = S^(1/2) (I - H) S^(1/2)``, H the matrix of the
 ridge regression on ``(x, 1)`` that penalises w alone. That is a problem in A with readings that are
 sums over rows, ``L F(A)``, which `quadsense.solve` takes as they are (`mix`): what is proved of it
-is proved of all three. Where there are more rows than unknowns of A, an orthonormal basis of the
-range of ``L F`` reduces the sums to as many.
+is proved of all three. Where there are more rows than unknowns of A, the triangular factor of
+``L F`` reduces the sums to as many.
 
 **Within tolerances**: A, w and c are one problem in a larger matrix. Without a cone
 ``x' A x + w' x + c`` is the quadratic form of ``(x, k)`` in a matrix of order n + 1, whose norm
@@ -20,85 +20,64 @@ again from there (a proximal point), until that is nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
+from quadsense.core.intervals import EPS
 from quadsense.result.result import Result
-from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector
+from quadsense.sklearn.closed_form import (
+    CUT,
+    Coefficients,
+    FeatureForm,
+    Matrix,
+    ModelRows,
+    Vector,
+    tolerances,
+)
 from quadsense.sklearn.shared import Solve, plainly
 from quadsense.vocabulary import Status
 
 # --- least squares in a cone or of a rank --------------------------------------------------------
 
 
-MAX_SUM_ENTRIES = 3e7
-"""Entries of the sums over rows up to which they are formed."""
+def design(rows: ModelRows) -> Matrix:
+    """Return ``(x, 1)``, what there is of it, one row per row of X."""
+    parts = [rows.X] * rows.linear + [np.ones((rows.m, 1))] * rows.intercept
+    return np.hstack([np.zeros((rows.m, 0)), *parts])
 
 
-@dataclass(frozen=True)
-class Linear:
-    """The part ``w' x + c``: its ridge regression, with the penalty of w and weights."""
-
-    rows: ModelRows
-    alpha: float
-
-    def design(self, X: Matrix) -> Matrix:
-        """``(x, 1)``, what there is of it, a row."""
-        parts = [X] * self.rows.linear + [np.ones((len(X), 1))] * self.rows.intercept
-        return np.hstack([np.zeros((len(X), 0)), *parts])
-
-    @property
-    def _system(self) -> tuple[Matrix, Matrix]:
-        """The design with weights, and the roots of its penalties below."""
-        rows = self.rows
-        B = np.sqrt(rows.s)[:, None] * self.design(rows.X)
-        penalties = np.zeros(B.shape[1])
-        penalties[: rows.n * rows.linear] = np.sqrt(self.alpha * rows.lp)
-        return B, np.diag(penalties)
-
-    def best(self, left: Vector) -> tuple[Vector, float]:
-        """w and c that are best for what A leaves over."""
-        rows, (B, below) = self.rows, self._system
-        if not B.shape[1]:
-            return np.zeros(rows.n), 0.0
-        right = np.concatenate([np.sqrt(rows.s) * left, np.zeros(len(below))])
-        theta = np.linalg.lstsq(np.vstack([B, below]), right)[0]
-        w = theta[: rows.n] if rows.linear else np.zeros(rows.n)
-        return w, float(theta[-1]) if rows.intercept else 0.0
-
-    def times(self, V: Matrix) -> Matrix:
-        """``L V`` for V of shape (m, k)."""
-        B, below = self._system
-        V = np.sqrt(self.rows.s)[:, None] * V
-        if not B.shape[1]:
-            return V
-        U, sizes, _ = np.linalg.svd(np.vstack([B, below]), full_matrices=False)
-        top = U[: len(B), sizes > 1e-13 * sizes[0]]
-        left, cosines, _ = np.linalg.svd(top, full_matrices=False)
-        shrink = 1.0 - np.sqrt(np.maximum(1.0 - cosines**2, 0.0))
-        return np.asarray(V - left @ (shrink[:, None] * (left.T @ V)))
+def _weighted(rows: ModelRows, alpha: float) -> Matrix:
+    """Return the design with weights, and the roots of its penalties below."""
+    B = np.sqrt(rows.s)[:, None] * design(rows)
+    penalties = np.zeros(B.shape[1])
+    penalties[: rows.n * rows.linear] = np.sqrt(alpha * rows.lp)
+    return np.vstack([B, np.diag(penalties)])
 
 
 def with_linear(rows: ModelRows, alpha: float, A: Matrix) -> Coefficients:
-    """A with the best w and c for it."""
-    plain = Coefficients(A, np.zeros(rows.n), 0.0)
-    w, c = Linear(rows, alpha).best(rows.y - plain.predict(rows.X))
-    return Coefficients(A, w, c)
+    """Return A with the best w and c for it."""
+    left = rows.y - Coefficients(A, np.zeros(rows.n), 0.0).predict(rows.X)
+    B = _weighted(rows, alpha)
+    right = np.concatenate([np.sqrt(rows.s) * left, np.zeros(B.shape[1])])
+    theta = np.linalg.lstsq(B, right)[0] if B.shape[1] else np.zeros(1)
+    return _parted(rows, A, theta)
 
 
-def fits_in_memory(rows: ModelRows) -> bool:
-    """Whether the sums over rows may be formed."""
-    return float(rows.m) * min(rows.m, rows.quadratic) <= MAX_SUM_ENTRIES
+def _parted(rows: ModelRows, A: Matrix, theta: Vector) -> Coefficients:
+    """Return A with the w and c of coefficients of the design."""
+    w = theta[: rows.n] if rows.linear else np.zeros(rows.n)
+    return Coefficients(A, w, float(theta[-1]) if rows.intercept else 0.0)
 
 
 def profiled(
     rows: ModelRows, alpha: float, *, rank: Any = None, run: Solve = plainly, **options: Any
 ) -> tuple[Coefficients, Result]:
-    """The fit with A positive semidefinite, or of a rank, without tolerances.
+    """Return the fit with A positive semidefinite, or of a rank, without tolerances.
 
     Parameters
     ----------
@@ -111,69 +90,65 @@ def profiled(
     **options
         Of `solve`, such as ``gap``.
     """
-    linear = Linear(rows, alpha)
-    plain = not (rows.linear or rows.intercept)
-    if plain:
-        X, b, mix, weights = rows.X, rows.y, None, rows.s
+    asked: dict[str, Any] = {"psd": True, "ridge": alpha} if rank is None else {"rank": rank}
+    ridge = 0.0 if rank is None else alpha  # which `solve` does not take with a rank
+    if rows.linear or rows.intercept or ridge:
+        U, asked["mix"], b = _without_linear(rows, alpha, ridge)
     else:
-        mix = _sums(rows, linear)
-        X, b = rows.X, mix @ rows.y
-        weights = np.ones(b.size)
-    asked: dict[str, Any] = {"psd": True, "ridge": alpha}
-    if rank is not None:
-        asked = {"rank": rank}
-        if alpha > 0.0:  # which `solve` does not take with a rank: as rows that read A itself
-            X, b, mix, weights = _with_ridge(X, b, mix, weights, alpha)
-    if mix is not None:
-        asked["mix"] = mix
+        U, b, asked["weights"] = rows.X, rows.y, rows.s
 
     def parted(A: Matrix) -> Coefficients:
         return with_linear(rows, alpha, A)
 
-    result = run(X, b, parted=parted, weights=weights, prefer="least_squares", **asked, **options)
+    result = run(U, b, parted=parted, prefer="least_squares", **asked, **options)
     return parted(np.asarray(result.A, np.float64)), result
 
 
-def _sums(rows: ModelRows, linear: Linear) -> Matrix:
-    """L, or as many combinations of its rows as A has unknowns."""
-    if rows.m <= rows.quadratic:
-        return linear.times(np.eye(rows.m))
-    i, j = np.triu_indices(rows.n)
-    features = rows.X[:, i] * rows.X[:, j] * np.where(i == j, 1.0, np.sqrt(2.0))
-    basis = np.linalg.qr(linear.times(features))[0]
-    # L is symmetric up to the weights: Q'L = (S^(1/2) P^(1/2) Q)'.
-    roots = np.sqrt(rows.s)
-    return np.ascontiguousarray((roots[:, None] * linear.times(basis / roots[:, None])).T)
+def _without_linear(rows: ModelRows, alpha: float, ridge: float) -> tuple[Matrix, Any, Vector]:
+    """Return probes, sums and readings of A whose sum of squares is the least over w and c.
 
-
-def _with_ridge(
-    X: Matrix, b: Vector, mix: Matrix | None, weights: Vector, alpha: float
-) -> tuple[Matrix, Vector, Any, Vector]:
-    """The same with ``alpha ||A||_F^2`` as further readings of 0.
-
-    ``A_ii`` is one, and ``sqrt(2) A_ij`` the reading of ``e_i + e_j`` less those of the two.
+    It has ``ridge ||A||_F^2`` in addition. With orthonormal columns Q that span the weighted
+    design, ``L v`` is ``S^(1/2) v`` minus its projection on them. Where there are more rows than
+    unknowns of A, or a ridge, the triangular factor of ``L`` times the features and the readings
+    has all that is needed; a feature is read by ``e_i + e_j`` minus the readings of the two.
     """
-    m, n = X.shape
-    i, j = np.triu_indices(n, 1)
-    eye = np.eye(n)
-    probes = np.vstack([X, eye, eye[i] + eye[j]])
-    off = sp.csr_array((np.ones(i.size), (np.arange(i.size), i)), shape=(i.size, n))
-    off = off + sp.csr_array((np.ones(i.size), (np.arange(i.size), j)), shape=(i.size, n))
-    root = np.sqrt(0.5)
-    below = sp.block_array(
-        [[sp.eye_array(n), None], [-root * off, root * sp.eye_array(i.size)]]
-        if i.size
-        else [[sp.eye_array(n)]]
-    )
-    first = sp.eye_array(m) if mix is None else sp.csr_array(mix)
-    sums = sp.csr_array(sp.block_diag([first, below]))
-    more = n + i.size
-    return (
-        probes,
-        np.concatenate([b, np.zeros(more)]),
-        sums,
-        np.concatenate([weights, np.full(more, alpha)]),
-    )
+    roots, m = np.sqrt(rows.s), rows.m
+    U, sizes, _ = np.linalg.svd(_weighted(rows, alpha), full_matrices=False)
+    Q = U[:, sizes > EPS * len(U) * np.max(sizes, initial=0.0)]
+    slip = CUT * EPS * (m + rows.quadratic) * float(roots.max())
+    if m <= rows.quadratic and not ridge:
+        L = np.vstack([np.diag(roots), np.zeros((len(Q) - m, m))]) - Q @ (Q[:m].T * roots)
+        L = _told(np.linalg.qr(L, mode="r"), m, slip)
+        return rows.X, L, L @ rows.y
+    form = FeatureForm(replace(rows, linear=False, intercept=False))
+
+    def blocks() -> Iterator[tuple[slice, Matrix]]:
+        for part, features in form.blocks():
+            yield part, np.column_stack([features, form.target[part]])
+
+    q = rows.quadratic
+    inside = np.zeros((Q.shape[1], q + 1))
+    for part, block in blocks():
+        inside += Q[part].T @ block
+    R: Any = np.vstack([-Q[m:] @ inside, np.sqrt(ridge) * np.eye(q, q + 1)])
+    for part, block in blocks():
+        R = np.linalg.qr(np.vstack([R, block - Q[part] @ inside]), mode="r")
+    R = _told(R, q, slip)
+    i, j, factor = form.upper
+    apart = np.flatnonzero(i != j)
+    sums, single = R[:, :q] / factor, np.flatnonzero(i == j)
+    for ends in (i[apart], j[apart]):
+        np.subtract.at(sums.T, single[ends], sums.T[apart])
+    probes = np.eye(rows.n)[i]
+    probes[apart, j[apart]] = 1.0
+    return probes, sums, R[:, q]
+
+
+def _told(R: Any, columns: int, slip: float) -> Matrix:
+    """Return the rows of a factor that are more than rounding in these columns, or one row."""
+    told = np.linalg.norm(R[:, :columns], axis=1) > slip
+    told[0] = True
+    return np.asarray(R[told])
 
 
 # --- within tolerances ---------------------------------------------------------------------------
@@ -191,10 +166,6 @@ MIN_RIDGE = 1e-9
 
 ROUNDING_SHARE = 1e-9
 """Share of a tolerance left for the rounding of taking the three apart."""
-
-
-UNBOUNDED_TOLERANCE = 1e4
-"""Tolerance, in units of the largest value, that is none."""
 
 
 class Together:
@@ -242,7 +213,7 @@ class Together:
     def _doubled(self) -> tuple[Matrix, Any]:
         """A, and two entries for each of w and c."""
         rows = self.rows
-        m, n, B = rows.m, rows.n, Linear(rows, self.alpha).design(rows.X)
+        m, n, B = rows.m, rows.n, design(rows)
         count = B.shape[1]
         self.sizes = np.full(count, np.sqrt(1.0 / rows.lp))
         if rows.intercept:
@@ -280,7 +251,7 @@ def within(
     psd: bool = False,
     prefer: str = "least_squares",
     centre: float | None = None,
-    tol: float = 1e-6,
+    tol: float,
     run: Solve = plainly,
 ) -> tuple[Coefficients, Result]:
     """The fit within tolerances (or of the smallest worst error), w and c free.
@@ -344,15 +315,6 @@ def _asked(model: Together, delta: Vector | None, prefer: str, tol: float, run: 
     return other
 
 
-def tolerances(b: Vector, delta: Vector) -> dict[str, Any]:
-    """`delta` for `solve`: infinite ones as such that bind nothing, so that their rows count."""
-    known = np.isfinite(delta)
-    if not known.all():
-        size = float(np.max(np.abs(b), initial=0.0)) + float(np.max(delta[known], initial=0.0))
-        delta = np.where(known, delta, UNBOUNDED_TOLERANCE * (size or 1.0))
-    return {"delta": delta}
-
-
 # --- of a rank and within tolerances -------------------------------------------------------------
 
 
@@ -414,7 +376,6 @@ def _in_turn(
     run: Solve,
     options: dict[str, Any],
 ) -> tuple[Coefficients, Result]:
-    linear = Linear(rows, 0.0)
     worst, goal = np.inf, delta * (1.0 - ROUNDING_SHARE)
     for _ in range(MAX_ROUNDS):
         b = rows.y - rows.X @ found.w - found.c
@@ -430,7 +391,7 @@ def _in_turn(
         found = parted(np.asarray(result.A, np.float64))
         if result.status is Status.MET or not (rows.linear or rows.intercept):
             break
-        found, excess = _least_excess(rows, linear, found, goal)
+        found, excess = _least_excess(rows, found, goal)
         if excess >= (1.0 - MIN_FALL) * worst:
             break
         worst = excess
@@ -438,13 +399,13 @@ def _in_turn(
 
 
 def _least_excess(
-    rows: ModelRows, linear: Linear, found: Coefficients, delta: Vector
+    rows: ModelRows, found: Coefficients, delta: Vector
 ) -> tuple[Coefficients, float]:
     """w and c of the least t with ``|y - f(x)| <= delta + t`` for every row, and t."""
     bound = np.isfinite(delta)
     plain = Coefficients(found.A, np.zeros(rows.n), 0.0)
     left = (rows.y - plain.predict(rows.X))[bound]
-    B = linear.design(rows.X)[bound]
+    B = design(rows)[bound]
     count = B.shape[1]
     one = np.ones((len(B), 1))
     program = linprog(
@@ -456,7 +417,4 @@ def _least_excess(
     )
     if program.x is None:
         return found, np.inf
-    theta = program.x[:-1]
-    w = theta[: rows.n] if rows.linear else np.zeros(rows.n)
-    c = float(theta[-1]) if rows.intercept else 0.0
-    return Coefficients(found.A, w, c), float(program.x[-1])
+    return _parted(rows, found.A, program.x[:-1]), float(program.x[-1])

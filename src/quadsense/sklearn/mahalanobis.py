@@ -18,8 +18,7 @@ from quadsense.arrays import as_numbers
 from quadsense.measurements.validate import checked_vector
 from quadsense.preferences import SLACKS
 from quadsense.result.result import Result
-from quadsense.sklearn.closed_form import without_data
-from quadsense.sklearn.model import Matrix, Vector
+from quadsense.sklearn.closed_form import Matrix, Vector, without_data
 from quadsense.sklearn.shared import CallbackSupportMixin, Strides
 from quadsense.solve import solve
 from quadsense.system.threads import one_blas_thread
@@ -27,7 +26,13 @@ from quadsense.typing import is_number, to_list
 from quadsense.vocabulary import Status
 
 SEEN = 1e-9
-"""Size of a direction, as a part of the largest, from which on differences see it."""
+"""Size of a direction, or an entry, as a part of the largest, from which on it is no rounding."""
+
+CONSTANT = 1e-12
+"""Variance, relative to the largest, up to which nothing varies."""
+
+MANY_PAIRS = 1000
+"""Pairs from which on steps that know only the pairs missed are faster."""
 
 LEAST, AN_UNKNOWN = 1.5, 0.3
 """`stretch` by default: at least, and for every pair per unknown. Of .2 and .3, with percentiles of
@@ -116,8 +121,8 @@ def learn(
 
 
 def _method(slack: str, m: int) -> dict[str, Any]:
-    """Steps that know only the pairs missed, for many of them."""
-    return {"method": "least_squares"} if slack == "squares" and m >= 1000 else {}
+    """Return the method, where that is not left to `solve`."""
+    return {"method": "least_squares"} if slack == "squares" and m >= MANY_PAIRS else {}
 
 
 def _percentile(values: Vector, percentile: float) -> float:
@@ -298,13 +303,14 @@ def _root(prior: Any, points: Matrix) -> Matrix:
         )
         values, vectors = np.linalg.eigh(spread)
         # Directions in which nothing varies are as those that vary most.
-        values = np.where(values > 1e-12 * values[-1], values, max(values[-1], 1e-300))
+        most = float(values[-1]) if values[-1] > 0.0 else 1.0
+        values = np.where(values > CONSTANT * most, values, most)
         return np.asarray((vectors / np.sqrt(values)).T / scale)
     M = as_numbers("prior", prior)
     if M.dtype.kind == "c" or not np.isfinite(M).all():
         raise ValueError("prior must hold finite real numbers")
     M = M.astype(np.float64)
-    if M.shape != (d, d) or not np.allclose(M, M.T, rtol=1e-9, atol=1e-12 * np.abs(M).max()):
+    if M.shape != (d, d) or np.abs(M - M.T).max() > SEEN * np.abs(M).max():
         raise ValueError(f"prior must be a symmetric matrix of shape ({d}, {d}), got {M.shape}")
     values, vectors = np.linalg.eigh(M)
     if not values[0] > 0.0:

@@ -13,13 +13,16 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from quadsense.sklearn import shared
+from quadsense.sklearn.closed_form import Matrix, Vector
 from quadsense.sklearn.mahalanobis import Mahalanobis, pairs_of_classes
-from quadsense.sklearn.model import Matrix, Vector
 from quadsense.sklearn.shared import Strides, to_random_state, with_callbacks
 from quadsense.typing import is_number, is_whole
 
 # --- from pairs ----------------------------------------------------------------------------------
 
+
+PERCENTILES, GAP = (25, 75), 0.01
+"""Which distances bound those of pairs alike and of others, and the relative gap, by default."""
 
 STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
 
@@ -146,8 +149,8 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         prior: Any = "identity",
         upper: Any = None,
         lower: Any = None,
-        percentiles: Any = (25, 75),
-        gap: float = 0.01,
+        percentiles: Any = PERCENTILES,
+        gap: float = GAP,
         time_limit: Any = None,
         preprocessor: Any = None,
     ) -> None:
@@ -424,8 +427,8 @@ class MahalanobisLearner_Supervised(Mahalanobis):
         prior: Any = "identity",
         upper: Any = None,
         lower: Any = None,
-        percentiles: Any = (25, 75),
-        gap: float = 0.01,
+        percentiles: Any = PERCENTILES,
+        gap: float = GAP,
         time_limit: Any = None,
         random_state: Any = None,
     ) -> None:

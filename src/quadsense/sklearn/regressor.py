@@ -14,23 +14,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from quadsense.result.result import Result
 from quadsense.sklearn import shared
 from quadsense.sklearn.closed_form import (
+    Coefficients,
+    Matrix,
+    ModelRows,
+    Vector,
     closed_form,
     default_alphas,
+    in_units,
     make_path,
     mean_errors,
     stated,
+    tolerances,
     without_data,
 )
-from quadsense.sklearn.fits import (
-    fits_in_memory,
-    is_met,
-    profiled,
-    ranked,
-    tolerances,
-    with_linear,
-    within,
-)
-from quadsense.sklearn.model import Coefficients, Matrix, ModelRows, Vector, in_units
+from quadsense.sklearn.fits import ROUNDING_SHARE, is_met, profiled, ranked, within
 from quadsense.sklearn.shared import CallbackSupportMixin, Strides, with_callbacks
 from quadsense.solve import solve
 from quadsense.system.threads import one_blas_thread
@@ -314,13 +311,7 @@ class _Fit:
         free = closed_form(self.rows).solve(alpha) if self.free is None else self.free
         if not self.psd or float(np.linalg.eigvalsh(free.A)[0]) >= 0.0:
             return free
-        if fits_in_memory(self.rows):
-            found, solved = profiled(self.rows, alpha, run=self._run, gap=self.estimator.tol)
-        else:
-            found, solved = within(
-                self.rows, alpha, None, psd=True, run=self._run, tol=self.estimator.tol
-            )
-            found = with_linear(self.rows, alpha, found.A)
+        found, solved = profiled(self.rows, alpha, run=self._run, gap=self.estimator.tol)
         if solved.status not in WELL and not _is_near(solved, self.estimator.tol):
             warnings.warn(f"tol was not reached: {solved.message}", ConvergenceWarning, 5)
         return found
@@ -343,13 +334,15 @@ class _Fit:
         """Whether predictions are within tolerance, to the digits that they have."""
         assert delta is not None
         off = np.abs(rows.y - found.predict(rows.X))
-        return bool(np.all(off <= delta * (1.0 + 1e-9) + 1e-9 * float(np.max(np.abs(rows.y)))))
+        largest = float(np.max(np.abs(rows.y)))
+        return bool(np.all(off - delta <= ROUNDING_SHARE * (delta + largest)))
 
     def _preferred(self, alpha: float, delta: Vector | None) -> tuple[Coefficients, Result]:
         """The fit that is preferred; least squares where there is none."""
         fit, solved = within(
-            self.rows, alpha, delta, psd=self.psd, prefer=self.prefer, run=self._run
-        )
+            self.rows, alpha, delta, psd=self.psd, prefer=self.prefer, tol=self.estimator.tol,
+            run=self._run,
+        )  # fmt: skip
         if delta is not None and solved.status is Status.MET:
             if self._is_kept(fit, self.rows, delta):
                 return fit, solved

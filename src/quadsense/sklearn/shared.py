@@ -16,12 +16,9 @@ from quadsense.arrays import as_numbers
 from quadsense.preferences import PREFERENCES
 from quadsense.query.query import check_rank
 from quadsense.result.result import Result
-from quadsense.sklearn.model import Coefficients, Matrix, Vector
+from quadsense.sklearn.closed_form import LARGEST, Coefficients, Matrix, Vector
 from quadsense.solve import solve
 from quadsense.typing import check_flag, is_number
-
-SMALLEST = 1e-300
-"""A mean square below this is none."""
 
 
 def check_parameters(estimator: Any) -> None:
@@ -118,13 +115,13 @@ def to_linear_penalty(given: Any, X: Matrix, weights: Vector) -> float:
         return 1.0
     scaled = X / largest
     square = float(weights / weights.sum() @ np.einsum("ij,ij->i", scaled, scaled))
-    with np.errstate(over="ignore", under="ignore"):
-        return float(np.clip(0.5 / max(square, SMALLEST) / largest / largest, 1e-250, 1e250))
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        return float(np.clip(np.divide(0.5, square) / largest / largest, 1.0 / LARGEST, LARGEST))
 
 
 def to_seed(random_state: Any) -> int:
     """A seed for `solve`."""
-    return int(to_random_state(random_state).randint(2**31 - 1))
+    return int(to_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 def to_random_state(random_state: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, like, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.records import cached_property, changed
+from quadsense.core.records import cached_property, changed, made
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import condition_outside
 from quadsense.measurements.gram import QUICK_RANK_FLOPS
@@ -40,7 +40,7 @@ from quadsense.result.values import (
 from quadsense.run.recorder import to_history
 from quadsense.stages.determined import seen
 from quadsense.stages.runs import Answer, Request
-from quadsense.system.memory import memory_limit
+from quadsense.system.memory import FLOAT64_BYTES, memory_limit
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import FLOPS, Stop
 from quadsense.vocabulary import Reason, Status, because, to_reason
@@ -58,7 +58,7 @@ RANK_FLOPS = FLOPS
 """Predicted work up to which it is found out whether the readings determine A, unless the solve was
 predicted to take longer: about a second of one core."""
 
-RANK_BYTES = 16.0
+RANK_BYTES = 2.0 * FLOAT64_BYTES
 """Bytes that it takes per pair of rows, or of unknowns where these are fewer: two matrices."""
 
 MIN_RANK_SECONDS, RANK_SHARE = 0.25, 0.1
@@ -115,10 +115,11 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
     size = allowed_size(data, answer.matrix)
     values = Comparison(data, answer.outcome.found, answer.set_aside, size)
     watch, outcome, claimed = request.limits.watch, answer.outcome, _Claimed()
+    upper = float(values.upper.max())
     with suppress(Stop), watch.heeded():
-        held = bool(values.met[data.measured :].all())
-        claimed = _claimed(request, answer, float(values.upper.max()), held)
-    certificate = _certificate(request, answer, values, claimed)
+        held = not data.constraints or bool(values.met[data.measured :].all())
+        claimed = _claimed(request, answer, upper, held)
+    certificate = _certificate(request, answer, values, claimed, upper)
     stopped = watch.stopped
     status = _status(request, answer, certificate, stopped)
     matrix, fit, cost = answer.matrix, None, None
@@ -143,7 +144,7 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
     if certificate.kind == "infeasible" and data.from_bounds and _is_plain(request, answer):
         certificate = changed(certificate, misses=_misses(data, certificate))
     conflict = _Conflict(data, certificate)
-    reached = keeps_constraints(data, certificate)
+    reached = not data.constraints or keeps_constraints(data, certificate)
     inner = matrix
     if request.columns is not None:
         same = matrix is certificate.matrix
@@ -228,14 +229,16 @@ def _rank_flops(request: Request, status: Status, at_hand: bool) -> float:
     """Return how much work may be spent on whether the readings determine A.
 
     It depends on shapes, on whether the rows are in memory, and on the limits of time and memory:
-    this work is done when the facts of a result are read, which no limit stops.
+    this work is done when the facts of a result are read, which no limit stops. The cores do it,
+    also where the solve ran on a device, so that the work of that solve is no measure of it.
     """
     if status is Status.INFEASIBLE:  # where nothing is said of A
         return QUICK_RANK_FLOPS
     rows = request.data.unit_rows
     if RANK_BYTES * min(rows.m, rows.unknowns) ** 2 > memory_limit():
         return 0.0
-    most, limit = max(request.plan.flops, RANK_FLOPS if at_hand else 0.0), request.limits.time_limit
+    solve = request.plan.flops if rows.xp is np else 0.0
+    most, limit = max(solve, RANK_FLOPS if at_hand else 0.0), request.limits.time_limit
     return most if limit is None else min(most, max(MIN_RANK_SECONDS, RANK_SHARE * limit) * FLOPS)
 
 
@@ -390,14 +393,14 @@ def _claimed(request: Request, answer: Answer, upper: float, held: bool) -> _Cla
 
 
 def _certificate(
-    request: Request, answer: Answer, values: Comparison, claimed: _Claimed
+    request: Request, answer: Answer, values: Comparison, claimed: _Claimed, upper: float
 ) -> Certificate:
     """Return the claim with what is proved of the preference.
 
     The claim stands where a limit is reached before a bound on the objective is proved.
     """
     data, outcome, target = request.data, answer.outcome, request.problem.target
-    upper, kind, lower = float(values.upper.max()), claimed.kind, claimed.lower
+    kind, lower = claimed.kind, claimed.lower
     outright = data.from_bounds
     objective = None
     if kind != "infeasible" and _has_objective(answer):
@@ -408,28 +411,33 @@ def _certificate(
         kind = "optimal" if outcome.status in MAY_BE_OPTIMAL and objective.closed else "none"
         lower = 0.0
     gap = _gap(request)
-    return Certificate(
-        kind=kind,
-        upper_bound=upper,
-        lower_bound=min(lower, upper),
-        rounding=_rounding(data, outcome.found),
-        matrix=answer.matrix,
-        dual=claimed.dual,
-        tolerance=data.plain.stated_tolerance,
-        lo=data.plain.lo if outright else None,
-        hi=data.plain.hi if outright else None,
-        conjugate=data.unit_rows.conjugate,
-        psd=request.positive,
-        rank=request.problem.rank,
-        signs=request.problem.signs or (),
-        gap=gap if kind == "optimal" else 0.0,
-        set_aside=answer.set_aside,
-        allowed=request.allowed,
-        condition=claimed.condition,
-        objective=objective,
-        constraints=data.constraints,
-        hard=answer.hard and kind == "infeasible",
-        data=data,
+    return made(
+        Certificate,
+        {
+            "kind": kind,
+            "upper_bound": upper,
+            "lower_bound": min(lower, upper),
+            "rounding": _rounding(data, outcome.found),
+            "matrix": answer.matrix,
+            "dual": claimed.dual,
+            "tolerance": data.plain.stated_tolerance,
+            "lo": data.plain.lo if outright else None,
+            "hi": data.plain.hi if outright else None,
+            "conjugate": data.unit_rows.conjugate,
+            "psd": request.positive,
+            "rank": request.problem.rank,
+            "signs": request.problem.signs or (),
+            "gap": gap if kind == "optimal" else 0.0,
+            "set_aside": answer.set_aside,
+            "allowed": request.allowed,
+            "condition": claimed.condition,
+            "objective": objective,
+            "constraints": data.constraints,
+            "columns": None,
+            "hard": answer.hard and kind == "infeasible",
+            "misses": None,
+            "data": data,
+        },
     )
 
 
@@ -542,7 +550,9 @@ def _reason(
     """Return why nothing was decided, or why the preference of a fit was not certified."""
     limits, claimed, objective = request.limits, answer.outcome.status, certificate.objective
     seconds = None if limits.interrupts.pressed else limits.time_limit
-    if status is Status.MET and answer.preference.name != "any":
+    if status is Status.MET:
+        if answer.preference.name == "any":
+            return None
         cut = stopped or answer.outcome.late
         proved = objective is not None and objective.closed
         return because("no_bound", seconds=seconds) if cut and not proved else None

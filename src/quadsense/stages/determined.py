@@ -20,7 +20,7 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.gram import find_rank
 from quadsense.measurements.sensing import Sensing
 from quadsense.result.facts import Determined
-from quadsense.system.watch import FLOPS, Stop, look
+from quadsense.system.watch import FLOPS, Stop, look, real_flops
 
 MIN_SINGULAR_VALUE = 1e-7
 """Singular values of a factor, in units of the largest, below which they are none."""
@@ -314,8 +314,7 @@ def _near(
 
 def _product_flops(raw: Sensing, r: int) -> float:
     """Return about what a product with J*J takes, by the shape of the rows alone."""
-    weight = 4.0 if raw.is_complex else 1.0
-    return 4.0 * weight * float(raw.m) * (raw.length + TERMS_PER_ROW) * r
+    return 4.0 * real_flops(raw.is_complex) * float(raw.m) * (raw.length + TERMS_PER_ROW) * r
 
 
 def _formed_kernel(tangent: Tangent) -> int:

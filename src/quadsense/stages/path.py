@@ -28,6 +28,7 @@ from quadsense.preferences import (
     without_far_ends,
 )
 from quadsense.proofs.infeasible import user_dual
+from quadsense.query.choice import counts_of
 from quadsense.query.plan import decided, refuse_what_cannot_fit
 from quadsense.query.query import DEFAULTS, PARAMETERS, Query, check_every, environment
 from quadsense.query.request import (
@@ -116,6 +117,7 @@ def answered(query: Query, clock: Callable[[], float] | None = None) -> Result:
         limited_memory(limit) if query.memory_limit is not None else nullcontext(),
         journal or nullcontext(),
     ):
+        query = counts_of(query)
         measured = to_measurements(query)
         limits = to_limits(query, watch, journal)
         raw = None if isinstance(given, Measurements) else given
@@ -349,7 +351,9 @@ def _by_objective(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
     methods, prefer = request.plan.methods, request.preferences[0].name
     if prefer == "any":
         return (), methods
-    shape, able, others = changed(request.shape, prefer=prefer), [], []
+    shape, able, others = request.shape, [], []
+    if shape.prefer != prefer:
+        shape = changed(shape, prefer=prefer)
     for name in methods:
         kind = METHODS.traits(name)
         if prefer in kind.preferences - kind.built_in and kind.serves(shape):

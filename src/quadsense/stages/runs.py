@@ -27,7 +27,7 @@ from quadsense.query.plan import Decision, Plan
 from quadsense.query.request import Start, error_units, options_of, start_value
 from quadsense.result.values import Comparison, allowed_size
 from quadsense.run.loop import Limits, Outcome, reference, run
-from quadsense.system.watch import FLOPS, Stop, Watch
+from quadsense.system.watch import FLOPS, Stop, Watch, real_flops
 from quadsense.vocabulary import Status
 
 NO_ROWS = np.empty(0, dtype=np.int64)
@@ -219,7 +219,7 @@ def run_method(
     watch = request.limits.watch
     watch.reserve, watch.proof_reserve = _seconds_to_finish(problem, name, watch.time_limit)
     watch.has_fit |= not problem.target
-    with _at_any_scale(problem):
+    with _at_any_scale(problem, request.data):
         outcome = run(
             solver,
             problem,
@@ -253,7 +253,7 @@ def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> tupl
     better than none. What takes longer than the simplest bound gives way to it at the limit.
     """
     rows, cones = problem.rows, METHODS.traits(name).cones
-    entries = (4.0 if rows.is_complex else 1.0) * rows.m * float(rows.n)
+    entries = real_flops(rows.is_complex) * rows.m * float(rows.n)
     products = 0.0
     if not rows.prefers_gram and "rank" not in cones:
         products = 4.0
@@ -287,13 +287,17 @@ def zero(request: Request) -> SensedMatrix:
     return SensedMatrix(MeasuredForm(0.0, rows.unmixed(0.0 * problem.b), rows.raw))
 
 
-def _at_any_scale(problem: Problem) -> Any:
+def _at_any_scale(problem: Problem, data: Measurements) -> Any:
     """Let squares overflow where readings are so large that they must.
 
     What becomes infinite, or no number at all, is no fit: it is judged as everything is.
     """
-    largest = float((np.abs(to_numpy(problem.b)) + to_numpy(problem.delta)).max())
-    ratio = largest / float(to_numpy(problem.delta).min())
+    scaled = data.scaled()
+    least, largest = scaled.least, scaled.largest
+    if problem.b is not scaled.b or problem.delta is not scaled.delta:
+        least = float(to_numpy(problem.delta).min())
+        largest = float((np.abs(to_numpy(problem.b)) + to_numpy(problem.delta)).max())
+    ratio = largest / least
     extreme = (
         ratio > MAX_READING_RATIO or not 1.0 / MAX_SQUARED_READING < largest < MAX_SQUARED_READING
     )

@@ -17,16 +17,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Vector, to_numpy
+from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.records import changed
 from quadsense.methods import METHODS, Problem
-from quadsense.methods.minimax import outliers
-from quadsense.methods.minimax.method import equal_tolerances
-from quadsense.methods.minimax.program import MinimaxProgram
+from quadsense.methods.minimax.program import MinimaxProgram, leaning, least_squares, prepare
 from quadsense.methods.traits import Cone
 from quadsense.preferences import Preference
-from quadsense.proofs.hitting import cannot_be_hit, smallest_hitting_set, thinned
-from quadsense.proofs.infeasible import check_infeasible, user_dual
+from quadsense.proofs.costs import NORMAL
+from quadsense.proofs.infeasible import (
+    cannot_be_hit,
+    check_infeasible,
+    smallest_hitting_set,
+    thinned,
+    user_dual,
+)
 from quadsense.proofs.rounding import Enclosure
 from quadsense.run.loop import Outcome
 from quadsense.stages.runs import Answer, Request, asking_for, found_in, run_method
@@ -37,6 +41,18 @@ Indices = npt.NDArray[np.int64]
 
 MAX_ROBUST_STEPS = 60
 """Reweighted least-squares steps of the robust fit; it settles in ten to thirty."""
+
+MIN_SMOOTHING = 0.3
+"""Residuals below this share of their tolerance weigh the same in a robust fit."""
+
+SMOOTHING_FACTOR = 0.2
+"""How fast the smoothing falls to that."""
+
+MAX_SETTLED_CHANGE = 1e-3
+"""Relative change of a robust fit at which it has settled."""
+
+SUSPECT_RATIOS = (3.0, 1.5, 1.0)
+"""Tolerances beyond which a row is suspect, the clear cases first."""
 
 MAX_TRIMS = 8
 """Fits in a row, each without what the one before missed most."""
@@ -354,8 +370,8 @@ def _slack_sets(search: _ViolationSearch) -> Iterator[Indices]:
 
 def _robust_sets(search: _ViolationSearch) -> Iterator[Indices]:
     """Sets that robust fits by reweighted least squares miss most."""
-    program, _ = equal_tolerances(_in_tolerances(search.request.problem))
-    begun = outliers.start(program)
+    program = _in_tolerances(search.request.problem)
+    begun = _robust_start(program, np.ones(program.b.size))
     convex = _robust(search, program, begun, 1.0)
     again = replace(convex, smoothing=1.0, settled=False)
     sharper = _robust(search, program, again, 2.0)
@@ -364,20 +380,21 @@ def _robust_sets(search: _ViolationSearch) -> Iterator[Indices]:
     for _ in range(MAX_ROBUST_RESTARTS):
         if search.over:
             return
-        begun = outliers.start(program, rng.exponential(size=program.b.size))
+        begun = _robust_start(program, rng.exponential(size=program.b.size))
         fit = _robust(search, program, replace(begun, smoothing=1.0), 2.0)
         yield from _suspects(search, program, (fit,))
 
 
 def _suspects(
-    search: _ViolationSearch, program: MinimaxProgram, fits: tuple[outliers.RobustState, ...]
+    search: _ViolationSearch, program: MinimaxProgram, fits: tuple[_RobustState, ...]
 ) -> Iterator[Indices]:
     """What robust fits miss, the clear cases alone first."""
     contradictory = search.request.data.contradictions()
     for fit in fits:
         previous = 0
-        for clear in outliers.SUSPECT_RATIOS:
-            rows = outliers.candidates(program, fit, search.allowed, clear)
+        for clear in SUSPECT_RATIOS:
+            worst = np.argsort(-fit.errors, kind="stable")[: search.allowed]
+            rows = worst[fit.errors[worst] > clear]
             rows = rows[rows < search.request.data.measured]
             if rows.size > previous:
                 previous = rows.size
@@ -385,20 +402,65 @@ def _suspects(
                 yield both[: search.allowed]
 
 
-def _in_tolerances(problem: Problem) -> Problem:
-    """The problem in units of its smallest tolerance, from 0: robust fits ask for no more."""
-    unit = float(to_numpy(problem.delta).min())
-    b, delta = problem.b / unit, problem.delta / unit
-    return replace(problem, b=b, delta=delta, tau=0.0, base=None, c_start=None, given_ends=None)
+def _in_tolerances(problem: Problem) -> MinimaxProgram:
+    """The rows in units of the smallest tolerance, from A = 0: robust fits ask for no more."""
+    delta = to_numpy(problem.delta)
+    unit = float(delta.min())
+    rows = problem.rows.at_work(problem.tf32)
+    return prepare(rows, to_numpy(problem.b) / unit, delta / unit, problem.sides)
+
+
+@dataclass(frozen=True)
+class _RobustState:
+    """A robust fit: a least-absolute-deviations fit by reweighted least squares.
+
+    Gross errors hardly move it, and so it ranks the rows.
+
+    Attributes
+    ----------
+    x : ndarray
+        Unknowns.
+    errors : ndarray, shape (m,)
+        By how many tolerances it misses each row.
+    smoothing : float
+        Ratio below which the weights are the same.
+    settled : bool
+        Whether the fit no longer moves.
+    """
+
+    x: Array
+    errors: Vector
+    smoothing: float
+    settled: bool
+
+
+def _robust_start(program: MinimaxProgram, weights: Vector) -> _RobustState:
+    """Least squares of these weights."""
+    x, errors = _weighed_fit(program, weights)
+    return _RobustState(x, errors, max(float(np.median(errors)), MIN_SMOOTHING), False)
+
+
+def _weighed_fit(program: MinimaxProgram, weights: Vector) -> tuple[Array, Vector]:
+    x, z = least_squares(program, weights * program.sides.any(axis=0), rounds=1)
+    return x, leaning(program.sides, z)
 
 
 def _robust(
-    search: _ViolationSearch, program: MinimaxProgram, state: outliers.RobustState, power: float
-) -> outliers.RobustState:
+    search: _ViolationSearch, program: MinimaxProgram, state: _RobustState, power: float
+) -> _RobustState:
+    """Reweight until the fit settles.
+
+    A row weighs ``error^-power``: 1 is least absolute deviations; 2, a sum of logarithms, is not
+    convex, but gives gross errors almost no weight, and begins well where the former ended.
+    """
     for _ in range(MAX_ROBUST_STEPS):
         if state.settled or search.over:
             break
-        state = outliers.advance(program, state, 1, power)
+        x, errors = _weighed_fit(program, np.maximum(state.errors, state.smoothing) ** -power)
+        moved = float(np.linalg.norm(x - state.x)) / max(float(np.linalg.norm(x)), NORMAL)
+        settled = state.smoothing <= MIN_SMOOTHING and moved < MAX_SETTLED_CHANGE
+        smoothing = min(SMOOTHING_FACTOR * state.smoothing, float(np.median(errors)))
+        state = _RobustState(x, errors, max(smoothing, MIN_SMOOTHING), settled)
     return state
 
 

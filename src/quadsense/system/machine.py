@@ -11,6 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+ORDER, LARGE_ORDER, RUNS = 800, 4000, 4
+"""What is measured: a product of matrices that fit into the caches, one of a matrix that does not
+with a vector; and how often."""
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -31,7 +35,7 @@ class Rates:
     measured: bool = False
 
     def seconds(self, flops: float, traffic: float) -> float:
-        """Time for so much arithmetic and memory traffic, one after the other."""
+        """Return the time for so much arithmetic and memory traffic, one after the other."""
         return flops / self.flops + traffic / self.bytes
 
 
@@ -47,7 +51,7 @@ _known: dict[str | None, Rates] = {}  # by the setting that leads to the file
 
 
 def known_rates() -> Rates:
-    """The cached rates, or typical ones; never measures, so a solve may call it.
+    """Return the cached rates, or typical ones; never measures, so a solve may call it.
 
     The file is looked up once in a process: that costs more than the rest of a plan.
     """
@@ -58,7 +62,7 @@ def known_rates() -> Rates:
 
 
 def _read_rates(path: Path) -> Rates:
-    """The rates in a file; typical ones where there is none, or none that makes sense."""
+    """Return the rates in a file; typical ones where there is none, or none that makes sense."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         rates = Rates(float(found["flops"]), float(found["bytes"]), True)
@@ -69,10 +73,10 @@ def _read_rates(path: Path) -> Rates:
 
 def measure_rates() -> Rates:
     """Measure for about a tenth of a second; known from then on, and cached where possible."""
-    A = np.ones((800, 800))
-    v = np.ones(4000)
-    K = np.ones((4000, 4000))
-    flops = 2.0 * 800**3 / _fastest(lambda: A @ A)
+    A = np.ones((ORDER, ORDER))
+    K = np.ones((LARGE_ORDER, LARGE_ORDER))
+    v = np.ones(LARGE_ORDER)
+    flops = 2.0 * A.size * ORDER / _fastest(lambda: A @ A)
     traffic = K.nbytes / _fastest(lambda: K @ v)
     rates = _known[os.environ.get("QUADSENSE_CACHE")] = Rates(flops, traffic, True)
     path = cache_path()
@@ -87,10 +91,10 @@ def measure_rates() -> Rates:
 
 
 def _fastest(call: object) -> float:
-    """Shortest of four runs."""
+    """Return the shortest of some runs."""
     assert callable(call)
     best = float("inf")
-    for _ in range(4):
+    for _ in range(RUNS):
         begin = time.perf_counter()
         call()
         best = min(best, time.perf_counter() - begin)

@@ -15,9 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+# Bytes: of prefixes in tens, and of those in twos.
 KB, KIB = 1000, 1024
 MIB, GIB = KIB * KIB, KIB * KIB * KIB
 FLOAT64_BYTES = np.dtype(np.float64).itemsize
+
+CACHE_BYTES = MIB // 2
+"""Half of a usual second-level cache, so that block, factor and result fit together."""
+
+BLOCK_ELEMENTS = MIB
+"""Elements of a temporary block: 8 or 16 MiB, half a last-level cache."""
 
 GUESS = 4 * GIB
 """Bytes, where the system says nothing at all."""
@@ -26,11 +33,14 @@ MAX_FORMED_BYTES = 2 * GIB
 """Bytes of a matrix of order m or N up to which a method forms or factors it to save time. It is a
 constant, because a bound that followed the free memory would change the steps, and with them A."""
 
-UNLIMITED = 2**60
+UNLIMITED = GIB * GIB
 """What control groups of the first version call no limit is about 2^63: more than this is none."""
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
-         "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}  # fmt: skip
+UNITS = {"": 1} | {
+    f"{letter}{suffix}": base**power
+    for power, letter in enumerate("kmgt", 1)
+    for suffix, base in (("", KB), ("i", KIB))
+}
 """What stands before the B of a number of bytes."""
 
 _limit: ContextVar[float] = ContextVar("memory_limit", default=math.inf)
@@ -66,9 +76,9 @@ def to_bytes(value: Any) -> float:
 def in_bytes(count: float) -> str:
     """A number of bytes for people."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 999.5:
+        if count < KB - 0.5:
             return f"{count:.3g} {unit}"
-        count /= 1000
+        count /= KB
     return f"{count:,.4g} PB"
 
 
@@ -126,7 +136,7 @@ def _of_machine(root: str) -> Iterator[int]:
     """What the kernel calls available, or half of all memory."""
     available = _field(Path(root, "proc/meminfo"), "MemAvailable:")
     if available is not None:
-        yield available * 1024
+        yield available * KIB
         return
     try:
         yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
@@ -144,7 +154,7 @@ def _of_process(root: str) -> Iterator[int]:
     for name, used in (("RLIMIT_AS", "VmSize:"), ("RLIMIT_DATA", "VmData:")):
         limit = resource.getrlimit(getattr(resource, name))[0]
         if limit != resource.RLIM_INFINITY:
-            yield limit - (_field(status, used) or 0) * 1024
+            yield limit - (_field(status, used) or 0) * KIB
 
 
 def _of_groups(root: str) -> Iterator[int]:

@@ -162,9 +162,10 @@ class one_blas_thread:
             _holders.discard(id(self))
             if _holders:
                 return
-            for library, given in zip(_libraries(), _given, strict=False):
-                if given != 1:
-                    _set_threads(library, given)
+            if any(given != 1 for given in _given):
+                for library, given in zip(_libraries(), _given, strict=False):
+                    if given != 1:
+                        _set_threads(library, given)
             _given.clear()
 
 
@@ -217,7 +218,7 @@ def by_rows(
     Parameters
     ----------
     work : callable
-        Must spend its time where Python lets go: NumPy and `quadsense.core.blas`.
+        Must spend its time where Python lets go: NumPy and `quadsense.core.cholesky`.
     m : int
         Number of rows.
     flops : float

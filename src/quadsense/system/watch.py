@@ -80,6 +80,21 @@ GRACE = 0.25
 """Seconds beyond a time limit that one piece of work which cannot be interrupted may take."""
 
 
+def real_flops(is_complex: bool) -> float:
+    """Return the products of real numbers that one product takes."""
+    return 4.0 if is_complex else 1.0
+
+
+def cholesky_flops(order: float) -> float:
+    """Return the operations of a Cholesky factorization, over real numbers."""
+    return float(order) ** 3 / 3.0
+
+
+def eigen_flops(order: float) -> float:
+    """Return about how many operations all eigenvectors of a symmetric matrix take."""
+    return 30.0 * cholesky_flops(order)
+
+
 class Stop(Exception):
     """A limit was reached in the middle of something; what was found before stands."""
 
@@ -169,7 +184,7 @@ class Watch:
             raise Stop
 
     def _is_over(self, ahead: float) -> bool:
-        """Whether a limit is reached, or will be in `ahead` seconds."""
+        """Return whether a limit is reached, or will be in `ahead` seconds."""
         pressed, entered = self.interrupts.pressed, self.entered
         if pressed and entered is None:
             return True
@@ -273,7 +288,7 @@ def part(name: str) -> AbstractContextManager[None]:
 
 
 def watched() -> Watch | None:
-    """The watch that `look` sees."""
+    """Return the watch that `look` sees."""
     return _watch.get()
 
 

@@ -17,13 +17,15 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import QUICK_RANK_FLOPS
 from quadsense.next_probe import NextProbe
-from quadsense.plot.pictures import is_cheap, name_of, rounding_of
-from quadsense.ranges.ranges import Interval
+from quadsense.plot.pictures import MOST_CELLS, is_cheap, name_of, rounding_of
+from quadsense.ranges import Interval
 from quadsense.result import words
 from quadsense.result.result import Result
 from quadsense.sigma import SigmaEstimate
 from quadsense.system.threads import one_blas_thread
-from quadsense.view.markup import (
+from quadsense.view import (
+    FINE,
+    ROUGH,
     Markup,
     duration,
     element,
@@ -32,7 +34,6 @@ from quadsense.view.markup import (
     number,
     table,
 )
-from quadsense.view.text import found_by
 
 STYLE = Markup(
     ".qs-text{display:none}"
@@ -67,11 +68,8 @@ Each selector begins with two classes: a notebook's own rules for lists and tabl
 JupyterLab's ``.jp-OutputArea-output dt``, are then the weaker ones.
 """
 
-FLOPS = 2e8
-"""What a look at a matrix may cost: some hundredths of a second."""
-
-MOST_CORNER = {"real": 6, "complex": 3}
-"""Rows and columns of a matrix that its card shows."""
+MOST_LINES = 6
+"""Rows and columns of a matrix that its card shows, half as many complex ones, and candidates."""
 
 
 def _card(text: str, *parts: object) -> Markup:
@@ -114,7 +112,7 @@ def result_html(result: Result) -> Markup:
     order = int(result.matrix.shape[0])
     pairs.append(("A", f"{order:,} × {order:,}, {_kind(result.matrix)}, {_held(result.matrix)}"))
     seconds = duration(sum(result.timings.values()))
-    found = found_by(result, seconds)
+    found = words.found_by(result.plan, result.n_iter, seconds)
     pairs.append((found.label, found.value))
     badge = element("span", status.replace("_", " "), class_=f"qs-badge qs-{words.kind(verdict)}")
     said = head.value.removeprefix(f"{status}: ")
@@ -149,15 +147,15 @@ def matrix_html(matrix: SensedMatrix) -> Markup:
     """Return order, form, trace and norm, and the first entries."""
     n = int(matrix.shape[0])
     pairs: list[tuple[str, object]] = [("held as", _held(matrix))]
-    cheap = is_cheap(matrix, FLOPS)
+    cheap = is_cheap(matrix)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        pairs.append(("trace", number(matrix.trace(), 6)))
+        pairs.append(("trace", number(matrix.trace(), FINE)))
         if cheap:
-            pairs.append(("Frobenius norm", number(matrix.norm(), 6)))
-        if cheap and n <= 256:
+            pairs.append(("Frobenius norm", number(matrix.norm(), FINE)))
+        if cheap and n <= MOST_CELLS:
             values = np.linalg.eigvalsh(np.asarray(matrix))
             values = np.where(np.abs(values) <= rounding_of(values), 0.0, values)
-            ends = [number(float(values[-1]), 6), number(float(values[0]), 6)]
+            ends = [number(float(values[-1]), FINE), number(float(values[0]), FINE)]
             pairs.append(("eigenvalues", f"{ends[0]} down to {ends[1]}" if n > 1 else ends[0]))
     head = _head("SensedMatrix", f"{n:,} × {n:,}, {_kind(matrix)}, {matrix.dtype}")
     corner = element("div", _corner(matrix), class_="qs-side")
@@ -167,7 +165,7 @@ def matrix_html(matrix: SensedMatrix) -> Markup:
 def _corner(matrix: SensedMatrix) -> Markup:
     """Return the first entries as a table."""
     n, complex_ = int(matrix.shape[0]), matrix.dtype.kind == "c"
-    k = min(n, MOST_CORNER["complex" if complex_ else "real"])
+    k = min(n, MOST_LINES // 2 if complex_ else MOST_LINES)
     unit = np.zeros((n, k), dtype=matrix.dtype)
     unit[np.arange(k), np.arange(k)] = 1.0
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -184,9 +182,9 @@ def _corner(matrix: SensedMatrix) -> Markup:
 def _entry(value: Any) -> str:
     """Return an entry for people."""
     if not np.iscomplexobj(value):
-        return number(float(value), 3)
+        return number(float(value), ROUGH)
     sign = "−" if value.imag < 0.0 else "+"
-    return f"{number(float(value.real), 3)} {sign} {number(abs(float(value.imag)), 3)}i"
+    return f"{number(float(value.real), ROUGH)} {sign} {number(abs(float(value.imag)), ROUGH)}i"
 
 
 # --- measurements ----------------------------------------------------------------------------
@@ -229,7 +227,7 @@ def measurements_html(data: Measurements) -> Markup:
 
 
 def _range(low: float, high: float) -> str:
-    return number(low, 6) if low == high else f"{number(low, 5)} to {number(high, 5)}"
+    return number(low, FINE) if low == high else f"{number(low, FINE)} to {number(high, FINE)}"
 
 
 def _tolerance(data: Measurements) -> str:
@@ -267,7 +265,9 @@ def interval_html(found: Interval) -> Markup:
         pairs.append(("left out", f"{found.set_aside.size:,} rows set aside"))
     asked = name_of(found)
     head = _head("Interval", f"{asked} over all {which}")
-    span = element("p", f"{number(found.lower, 6)} … {number(found.upper, 6)}", class_="qs-head")
+    span = element(
+        "p", f"{number(found.lower, FINE)} … {number(found.upper, FINE)}", class_="qs-head"
+    )
     return _card(repr(found), element("div", head, span, _facts(pairs)))
 
 
@@ -277,16 +277,16 @@ def _end(found: Interval, name: str) -> str:
     if math.isinf(value):
         ray = getattr(found, f"{name}_ray")
         return "none: fits go on without end, proved" if ray is not None else "not known"
-    text = f"{number(value, 6)}, {condition or 'proved'}"
+    text = f"{number(value, FINE)}, {condition or 'proved'}"
     if math.isfinite(reached):
-        text += f"; a fit has {number(reached, 6)}"
+        text += f"; a fit has {number(reached, FINE)}"
     return text
 
 
 def next_probe_html(found: NextProbe) -> Markup:
     """The first candidates, with what each would tell."""
     rows = []
-    for candidate in found.order[:5]:
+    for candidate in found.order[:MOST_LINES]:
         index = int(candidate)
         each = found.intervals.get(index)
         rows.append(
@@ -294,12 +294,12 @@ def next_probe_html(found: NextProbe) -> Markup:
                 f"{index:,}",
                 f"{float(found.unseen[index]):.1%}",
                 "–" if each is None else interval(float(each.lower), float(each.upper)),
-                number(float(found.widths[index]), 3),
+                number(float(found.widths[index]), ROUGH),
             ]
         )
     header = ["candidate", "unseen", "u* A u", "half-width / tolerance"]
     caption = f"the first {len(rows)} of {found.order.size:,}"
-    body = table(header, rows, caption=caption, numeric=(0, 1, 2, 3))
+    body = table(header, rows, caption=caption, numeric=range(len(header)))
     message = element("p", found.message, class_="qs-soft")
     return _card(repr(found), element("div", _head("NextProbe", ""), message, body))
 
@@ -308,8 +308,8 @@ def sigma_html(found: SigmaEstimate) -> Markup:
     """The estimate, its interval, and what it rests on."""
     low, high = found.interval
     pairs: list[tuple[str, object]] = [
-        ("sigma", number(found.sigma, 6)),
-        (f"{found.confidence:.0%} interval", f"{number(low, 5)} to {number(high, 5)}"),
+        ("sigma", number(found.sigma, FINE)),
+        (f"{found.confidence:.0%} interval", f"{number(low, FINE)} to {number(high, FINE)}"),
         ("degrees of freedom", f"{found.dof:,}, after {found.rank:,} directions of A"),
     ]
     head = _head("SigmaEstimate", "the noise of a reading")

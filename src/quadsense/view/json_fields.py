@@ -1,18 +1,31 @@
-"""What the commands print with ``--json``, key by key.
+"""What the commands print with ``--json``, key by key, and its JSON Schema.
 
-`quadsense schema` makes the JSON Schema from these classes, their descriptions and the dataclasses
-that they name: `Verdict`, `Plan`, `Check` and the parts of these (`cli/results.py`).
+The schema is made from these classes and the dataclasses that they name (`Verdict`, `Plan`, `Check`
+and the parts of these): types from their annotations, descriptions from the Attributes sections of
+their docstrings.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal, TypedDict
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Literal,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from quadsense.measurements import Measurements
 from quadsense.query.plan import Plan
-from quadsense.ranges.ranges import Interval
-from quadsense.result.certificate import Certificate
+from quadsense.ranges import Interval
 from quadsense.result.facts import Verdict
 from quadsense.result.result import Result
 from quadsense.vocabulary import Check, Status, Verification
@@ -400,90 +413,166 @@ class InspectFields(DataFields, total=False):
     plan: Plan
 
 
+def _taken(kind: Any, thing: Any, **own: Any) -> Any:
+    """Return what a class of fields asks for: what is given, and the attributes of a thing."""
+    names = kind.__annotations__
+    return {name: own[name] if name in own else getattr(thing, name) for name in names}
+
+
 def result_fields(result: Result) -> SolveFields:
     """Return what `quadsense solve --json` prints."""
-    verdict: Any = asdict(result.verdict)
-    plan: Any = result.plan
-    return {
-        "status": result.status,
-        "success": result.success,
-        "message": result.message,
-        "verdict": verdict,
-        "prefer": result.prefer,
-        "objective": result.objective,
-        "objective_bounds": result.objective_bounds,
-        "optimal": result.optimal,
-        "n_iter": result.n_iter,
-        "max_residual": result.max_residual,
-        "max_ratio": result.max_ratio,
-        "violations": result.violations.tolist(),
-        "suspects": result.suspects.tolist(),
-        "set_aside": result.set_aside.tolist(),
-        "unique": result.unique,
-        "unseen": result.unseen,
-        "certificate": claim_fields(result.certificate),
-        "timings": result.timings,
-        "plan": plan,
-    }
-
-
-def claim_fields(claim: Certificate) -> ClaimFields:
-    """Return the kind of a claim and its bounds."""
-    kind: Any = claim.kind
-    return {
-        "kind": kind,
-        "upper_bound": claim.upper_bound,
-        "lower_bound": claim.lower_bound,
-        "rounding": claim.rounding,
-    }
+    verdict, claim = asdict(result.verdict), _taken(ClaimFields, result.certificate)
+    found: SolveFields = _taken(SolveFields, result, verdict=verdict, certificate=claim)
+    return found
 
 
 def verify_fields(claimed: Result, data: Measurements, found: Verification) -> VerifyFields:
     """Return what `quadsense verify --json` prints."""
-    checks: Any = [asdict(check) for check in found.checks]
-    kind: Any = claimed.certificate.kind
-    return {
-        "true": found.true,
-        "status": claimed.status,
-        "claim": kind,
-        "measurements": data.m,
-        "set_aside": claimed.certificate.set_aside.tolist(),
-        "checks": checks,
-    }
+    claim = claimed.certificate
+    fields: VerifyFields = _taken(
+        VerifyFields, found, status=claimed.status, claim=claim.kind, measurements=data.m,
+        set_aside=claim.set_aside, checks=[asdict(check) for check in found.checks],
+    )  # fmt: skip
+    return fields
 
 
 def range_fields(what: str, found: Interval) -> RangeFields:
     """Return what `quadsense interval --json` prints of one range."""
-    return {
-        "what": what,
-        "lower": found.lower,
-        "upper": found.upper,
-        "lower_found": found.lower_found,
-        "upper_found": found.upper_found,
-        "lower_condition": found.lower_condition,
-        "upper_condition": found.upper_condition,
-        "lower_proved_infinite": found.lower_ray is not None,
-        "upper_proved_infinite": found.upper_ray is not None,
-        "psd": found.psd,
-        "relaxed": found.relaxed,
-    }
+    fields: RangeFields = _taken(
+        RangeFields, found, what=what, lower_proved_infinite=found.lower_ray is not None,
+        upper_proved_infinite=found.upper_ray is not None,
+    )  # fmt: skip
+    return fields
 
 
 def data_fields(data: Measurements) -> DataFields:
     """Return what `quadsense inspect --json` prints of measurements."""
-    facts, rows = data.facts, data.unit_rows
+    rows, b = data.unit_rows, data.b
+    fields: DataFields = _taken(
+        DataFields, data.facts, m=data.m, n=data.n, complex=rows.is_complex, sparse=rows.is_sparse,
+        row_norms=(float(rows.norms.min()), float(rows.norms.max())),
+        zero_rows=int((rows.nonzero == 0).sum()), readings=(float(b.min()), float(b.max())),
+        spread=float(b.std()),
+    )  # fmt: skip
+    return fields
+
+
+# --- the schema ------------------------------------------------------------------------------
+
+
+PRINTED: dict[str, tuple[Any, ...]] = {
+    "inspect": (InspectFields, DataFields),
+    "interval": (IntervalFields,),
+    "solve": (SolveFields,),
+    "verify": (VerifyFields,),
+}
+"""What each command prints: a class, and its bases, which a `TypedDict` forgets."""
+
+VERSION = 1
+"""Of what is printed: it rises when a key vanishes or means something else."""
+
+OPEN = (Plan,)
+"""Classes that are printed with further keys: a result's plan has the request and more."""
+
+PLAIN = {bool: "boolean", int: "integer", str: "string"}
+"""JSON's names of types."""
+
+NUMBER = {
+    "description": 'A number; what JSON lacks is null (not a number), "inf" or "-inf".',
+    "anyOf": [{"type": "number"}, {"type": "null"}, {"enum": ["inf", "-inf"]}],
+}
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of what a command prints."""
+    parts: dict[str, Any] = {"number": NUMBER}
     return {
-        "m": data.m,
-        "n": data.n,
-        "complex": rows.is_complex,
-        "sparse": rows.is_sparse,
-        "row_norms": (float(rows.norms.min()), float(rows.norms.max())),
-        "zero_rows": int((rows.nonzero == 0).sum()),
-        "readings": (float(data.b.min()), float(data.b.max())),
-        "spread": float(data.b.std()),
-        "orthonormal": facts.orthonormal,
-        "coherence": facts.coherence,
-        "paper_holds": facts.paper_holds,
-        "unknowns": facts.unknowns,
-        "rank": facts.rank,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"quadsense/{name}",
+        "title": f"What `quadsense {name} --json` prints",
+        "version": VERSION,
+        **_object(*PRINTED[name], parts=parts),
+        "$defs": parts,
     }
+
+
+def _object(kind: Any, *bases: Any, parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a class; `parts` gets those of the classes that it names."""
+    types = get_type_hints(kind)
+    texts: dict[str, str] = {}
+    for each in (*bases, kind):
+        texts |= descriptions(each)
+    if types.keys() != texts.keys():
+        missing = ", ".join(sorted(types.keys() ^ texts.keys()))
+        raise TypeError(f"{kind.__name__}: fields and descriptions differ in {missing}")
+    properties = {name: {**_type(types[name], parts), "description": texts[name]} for name in types}
+    required = kind.__required_keys__ if is_typeddict(kind) else types.keys()
+    return {
+        "type": "object",
+        "description": str(kind.__doc__).partition("\n")[0],
+        "properties": properties,
+        "required": [name for name in types if name in required],
+        "additionalProperties": kind in OPEN,
+    }
+
+
+def _type(kind: Any, parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an annotation."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _union(args, parts)
+    if origin is Literal:
+        return {"enum": list(args)}
+    if origin is tuple and args[-1] is not Ellipsis:
+        (each,) = set(args)
+        return {"type": "array", "items": _type(each, parts), "minItems": len(args),
+                "maxItems": len(args)}  # fmt: skip
+    if origin in (list, tuple):
+        return {"type": "array", "items": _type(args[0], parts)}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": _type(args[1], parts)}
+    if kind is Any:
+        return {}
+    if kind is float:
+        return {"$ref": "#/$defs/number"}
+    if kind in PLAIN:
+        return {"type": PLAIN[kind]}
+    if issubclass(kind, StrEnum):
+        return {"enum": [str(each) for each in kind]}
+    name = kind.__name__.removesuffix("Fields").lower()
+    if name not in parts:
+        parts[name] = {}  # its place, before those of its own parts
+        parts[name] = _object(kind, parts=parts)
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _union(kinds: tuple[Any, ...], parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a value that may be missing."""
+    each = [_type(kind, parts) for kind in kinds if kind is not NoneType]
+    if NoneType in kinds and float not in kinds:  # a number may be null anyway
+        each.append({"type": "null"})
+    return each[0] if len(each) == 1 else {"anyOf": each}
+
+
+def descriptions(kind: Any) -> dict[str, str]:
+    """Return what the docstring of a class says of each attribute."""
+    found: dict[str, str] = {}
+    lines = str(kind.__doc__).splitlines()
+    margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), default=0)
+    lines = [line[margin:] for line in lines[1:]]
+    if "Attributes" not in lines:
+        return found
+    names: list[str] = []
+    for line in lines[lines.index("Attributes") + 2 :]:
+        entry = re.match(r"([\w, ]+) : ", line)
+        if entry:
+            names = entry[1].split(", ")
+            found |= dict.fromkeys(names, "")
+        elif re.match(r"\S", line):
+            break
+        else:
+            found |= {name: f"{found[name]} {line.strip()}".strip() for name in names}
+    empty = [name for name, text in found.items() if not text]
+    if empty:
+        raise TypeError(f"{kind.__name__}: no description of {', '.join(empty)}")
+    return found

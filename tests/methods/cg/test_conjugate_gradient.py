@@ -17,9 +17,9 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 
 import quadsense
 import quadsense.methods.cg.residuals as cg
-from quadsense.core.packed import features, pack, unpack
-from quadsense.core.products import adjoint, forward, gram, gram_product, unknowns
-from quadsense.measurements.dense import Dense
+from quadsense.core.packed import features, pack, size_of, unpack
+from quadsense.core.products import adjoint, forward, gram, gram_product
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.residuals import Span
 from quadsense.methods.cg.system import factor, steps_left
@@ -91,7 +91,7 @@ def test_packing_is_isometric_and_features_are_the_sensing_map(dtype: str) -> No
     S = adjoint(U, np.linspace(-1, 2, 40).astype(U.real.dtype))
     x = pack(S)
     eps = np.finfo(U.dtype).eps
-    assert x.size == unknowns(U) == features(U).shape[1]
+    assert x.size == size_of(U.shape[1], np.iscomplexobj(U)) == features(U).shape[1]
     np.testing.assert_allclose(unpack(x, 6, U.dtype), S, atol=100 * eps)
     np.testing.assert_allclose(np.linalg.norm(x), np.linalg.norm(S), rtol=100 * eps)
     np.testing.assert_allclose(features(U) @ x, forward(U, S), atol=1000 * eps)
@@ -322,7 +322,7 @@ def test_a_span_holds_the_best_combination_of_its_directions() -> None:
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_the_preconditioner_is_chosen_where_plain_steps_are_many(dtype: str) -> None:
     n = 24
-    m = unknowns(rows(1, n, dtype)) - 1
+    m = size_of(n, dtype == "complex128") - 1
     U = rows(m, n, dtype)
     b = values(U, sensed(n, dtype))
     system, state = solve(U, b, 1e-9)
@@ -371,7 +371,7 @@ def test_duplicate_rows_that_disagree_are_met_or_not_at_half_their_difference(m:
 @pytest.mark.parametrize("spread", [0.0, 2.0])
 def test_noisy_data_end_at_the_least_squares_fit(dtype: str, excess: float, spread: float) -> None:
     n = 14
-    m = int(excess * unknowns(rows(1, n, dtype)))
+    m = int(excess * size_of(n, dtype == "complex128"))
     U = rows(m, n, dtype) * np.logspace(0, -spread, n)
     U /= np.linalg.norm(U, axis=1)[:, None]
     b = values(U, sensed(n, dtype)) + 0.01 * np.random.default_rng(4).standard_normal(m)
@@ -400,7 +400,7 @@ def test_consistent_over_determined_data_are_met() -> None:
 def test_verdicts_agree_with_linear_programming(
     seed: int, n: int, excess: float, exponent: float
 ) -> None:
-    size = unknowns(rows(1, n))
+    size = size_of(n, False)
     m = max(1, int(excess * size))
     U = rows(m, n, seed=seed)
     b = values(U, sensed(n, seed=seed + 1))

@@ -67,6 +67,7 @@ def test_it_is_the_default_where_the_normal_matrix_costs_more_than_it_saves(rng,
     assert result.n_iter <= 40
 
 
+@pytest.mark.slow
 def test_near_low_rank_the_cone_is_found():
     U, b, delta = uniform(np.random.default_rng(5), 4400, 60, psd=True, rank=5)
     result = quadsense.solve(U, b, delta=delta, psd=True)
@@ -103,6 +104,7 @@ def test_what_no_matrix_meets_is_left_to_others(rng):
     assert make_plan(shape).methods == ("consensus", "conic", "psd")
 
 
+@pytest.mark.slow
 def test_an_earlier_result_is_where_it_begins(rng):
     U, b, delta = uniform(rng, 4400, 60, psd=True, rank=5)
     asked = {"delta": delta, "psd": True, "method": "consensus"}

@@ -49,6 +49,7 @@ def test_import_leaves_what_is_seldom_needed_alone():
     assert loaded_after("import quadsense") == []
 
 
+@pytest.mark.slow
 def test_numba_is_imported_by_the_first_descent_only():
     first = "import quadsense, numpy as np\nU = np.eye(3) + 0.1\n"
     assert "numba" not in loaded_after(first + "quadsense.solve(U, [1, 2, 3], delta=0.1)")

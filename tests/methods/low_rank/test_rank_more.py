@@ -256,21 +256,21 @@ def test_planted_matrices_are_met_in_every_combination(seed, tmp_path):
 
 @pytest.mark.parametrize("signs", [(2, 0), (1, 1)])
 @pytest.mark.parametrize("trace", sampled([False, True], 1))
-def test_wrong_readings_are_set_aside(signs, trace):
-    for seed in range(3):
-        p = Planted(8, *signs, 90, seed)
-        b = p.values.copy()
-        b[[7, 40]] += 10.0 * p.largest
-        extra = {"trace": float(np.trace(p.A))} if trace else {}
-        rank = signs if signs[1] else signs[0]
-        result = quadsense.solve(
-            p.U, b, delta=1e-4 * p.largest, rank=rank, allow_violations=2, rng=0, **extra
-        )
-        assert result.status == "met", result.message
-        assert list(result.set_aside) == [7, 40]
-        assert np.abs(np.delete(readings(p.U, result.A) - b, [7, 40])).max() <= 1e-4 * p.largest
-        assert at_most(inertia(result.A), signs)
-        assert result.verify(p.U, b)
+@pytest.mark.parametrize("seed", sampled(range(3), 1))
+def test_wrong_readings_are_set_aside(signs, trace, seed):
+    p = Planted(8, *signs, 90, seed)
+    b = p.values.copy()
+    b[[7, 40]] += 10.0 * p.largest
+    extra = {"trace": float(np.trace(p.A))} if trace else {}
+    rank = signs if signs[1] else signs[0]
+    result = quadsense.solve(
+        p.U, b, delta=1e-4 * p.largest, rank=rank, allow_violations=2, rng=0, **extra
+    )
+    assert result.status == "met", result.message
+    assert list(result.set_aside) == [7, 40]
+    assert np.abs(np.delete(readings(p.U, result.A) - b, [7, 40])).max() <= 1e-4 * p.largest
+    assert at_most(inertia(result.A), signs)
+    assert result.verify(p.U, b)
 
 
 def test_lower_bounds_alone_are_met_and_upper_ones_by_next_to_nothing():

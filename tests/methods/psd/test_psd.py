@@ -19,11 +19,10 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.coordinates import ScaledCoordinates
 from quadsense.methods.conic.ratio import advance_ratio, start_ratio
 from quadsense.methods.conic.system import KernelSystem
-from quadsense.methods.psd import nearest, phases, projected
+from quadsense.methods.psd import phases, searches
 from quadsense.methods.psd import traits as psd_traits
 from quadsense.methods.psd.maps import forward, forward_error
-from quadsense.methods.psd.phases import SearchVerdict
-from quadsense.methods.psd.program import prepare
+from quadsense.methods.psd.phases import SearchVerdict, prepare
 from quadsense.proofs.positive import (
     certify,
     floor_within_span,
@@ -104,10 +103,10 @@ def test_nearest_gradient_is_the_residual(kind: str) -> None:
     origin = np.eye(5, dtype=U.dtype)
 
     def value(y: np.ndarray) -> float:
-        return nearest._evaluate(Sensing.of(U), b, origin, y)[0]
+        return searches._evaluate(Sensing.of(U), b, origin, y)[0]
 
     def slope(y: np.ndarray) -> np.ndarray:
-        return -nearest._evaluate(Sensing.of(U), b, origin, y)[1]
+        return -searches._evaluate(Sensing.of(U), b, origin, y)[1]
 
     for _ in range(5):
         # Forward differences of step 1.5e-8 on a function with curvature of order 1.
@@ -122,8 +121,8 @@ def test_nearest_is_the_nearest_matrix(kind: str) -> None:
     b = forward(Sensing.of(U), X)
     intervals = Intervals.around(b, np.full(m, 1e-9))
     origin = 0.3 * np.eye(n, dtype=U.dtype)
-    state = nearest.start(Sensing.of(U), intervals, origin)
-    state = nearest.advance(Sensing.of(U), intervals, origin, state, 500)
+    state = searches.start_nearest(Sensing.of(U), intervals, origin)
+    state = searches.advance_nearest(Sensing.of(U), intervals, origin, state, 500)
     assert state.max_ratio < 1.0
     A, values = unknown(U)
     distance = cp.Minimize(cp.sum_squares(A - origin))
@@ -147,7 +146,7 @@ def test_symmetric_fit_is_kept_where_it_is_positive_semidefinite(kind: str) -> N
     # The residual of 1e-10 over the smallest eigenvalue of K.
     slack = 1e-10 * np.sqrt(m) / np.sqrt(np.linalg.eigvalsh(K)[0])
     np.testing.assert_allclose(state.X @ state.X.conj().T, fit, atol=slack)
-    assert isinstance(state.inner, nearest.SymmetricState)
+    assert isinstance(state.inner, searches.SymmetricState)
     parts = phases.start(problem)
     for _ in range(state.iteration):
         parts = phases.advance(problem, parts, 1)
@@ -161,11 +160,11 @@ def test_an_indefinite_symmetric_fit_is_left(kind: str) -> None:
     b = forward(Sensing.of(U), rows(rng, n, 1, kind))
     problem = prepare(U, Intervals.around(b, np.full(m, 1e-3 * float(np.mean(b)))))
     begun = phases.start(problem)
-    assert isinstance(begun.inner, nearest.SymmetricState)
+    assert isinstance(begun.inner, searches.SymmetricState)
     state = phases.advance(problem, begun, 500)
     assert state.verdict is SearchVerdict.MET
-    assert not isinstance(state.inner, nearest.SymmetricState)
-    fit = nearest.advance_symmetric(problem.system, begun.inner, 50)
+    assert not isinstance(state.inner, searches.SymmetricState)
+    fit = searches.advance_symmetric(problem.system, begun.inner, 50)
     assert fit.left and fit.iteration <= 4
 
 
@@ -178,10 +177,10 @@ def test_a_slow_symmetric_fit_is_left_and_a_stop_gives_its_last_iterate() -> Non
     b = np.einsum("ij,jk,ik->i", U, np.eye(n) + 0.02 * X @ X.T / n, U)
     problem = prepare(U, Intervals.around(b, np.full(m, 1e-7)))
     begun = phases.start(problem)
-    assert isinstance(begun.inner, nearest.SymmetricState)
-    fit = nearest.advance_symmetric(problem.system, begun.inner, 5000)
+    assert isinstance(begun.inner, searches.SymmetricState)
+    fit = searches.advance_symmetric(problem.system, begun.inner, 5000)
     assert fit.left and 16 <= fit.iteration <= 256
-    stopped = nearest.advance_symmetric(problem.system, begun.inner, 13)
+    stopped = searches.advance_symmetric(problem.system, begun.inner, 13)
     values = np.einsum("ij,jk,ik->i", U, stopped.X @ stopped.X.T, U)
     assert stopped.max_ratio == pytest.approx(np.abs(values - b).max() / 1e-7, rel=1e-3)
     assert stopped.max_ratio == pytest.approx(stopped.fit.max_ratio)
@@ -193,7 +192,7 @@ def test_projection_solves_its_optimality_conditions(kind: str) -> None:
     B, G = X + X.conj().T, rows(rng, 6, 6, kind)
     G = G + G.conj().T
     for coupling in (0.5, 1.0):
-        Y = projected._project(B, G, coupling)
+        Y = searches._project(B, G, coupling)
         A = Y @ Y.conj().T
         D = A - B
         S = D + coupling * np.trace(D).real * np.eye(6) + G

@@ -10,8 +10,7 @@ from psd_helpers import rows, smallest_worst_miss
 from quadsense.core.intervals import Array, Intervals, Real
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd import phases
-from quadsense.methods.psd.phases import SearchVerdict
-from quadsense.methods.psd.program import prepare
+from quadsense.methods.psd.phases import SearchVerdict, prepare
 from quadsense.proofs.positive import certify
 
 

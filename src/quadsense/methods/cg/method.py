@@ -51,7 +51,7 @@ from quadsense.methods.cg.system import (
     starting_ratio,
 )
 from quadsense.methods.cg.traits import ConjugateGradientTraits, plain_steps
-from quadsense.proofs.rounding import Enclosure, dense_error, reading_error
+from quadsense.proofs.rounding import Enclosure, dense_error, frobenius, reading_error
 from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because
 
@@ -153,8 +153,10 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             return None
         # Of the unit rows, from those weighed by their tolerances.
         z = own(problem, state.z / program.squares)
-        size = float(np.linalg.norm(state.A))
-        return Enclosure(z, dense_error(problem.rows, size) + reading_error(problem.b))
+        size = frobenius(state.A) if type(state.A) is np.ndarray else np.linalg.norm(state.A)
+        inner = 0 if program.system.features is None else program.system.unknowns
+        error = dense_error(problem.rows, float(size), inner)
+        return Enclosure(z, error + reading_error(problem.b))
 
     def correct(
         self, program: CGProgram, state: residuals.CGState, z: Array, goal: float
@@ -218,7 +220,7 @@ def _fitted_directly(system: CGSystem, state: residuals.CGState) -> residuals.CG
     With N the normal matrix and ``g = F*(z)``, ``g.N^-1 g`` is the squared distance of z to the
     least-squares residual.
     """
-    F, x, A = system.F, state.base, state.A
+    F, Psi, x, A = system.F, system.features, state.base, state.A
     z, ratio, ratios, decreases = state.z, state.max_ratio, [state.max_ratio], []
     enough = residuals.MAX_DISTANCE * system.narrowest
     distance = size = math.sqrt(float(z @ z))
@@ -227,7 +229,7 @@ def _fitted_directly(system: CGSystem, state: residuals.CGState) -> residuals.CG
             distance = size
             break
         scale = float(np.abs(z).max()) or 1.0
-        gradient = pack(F.adjoint(z / scale))
+        gradient = pack(F.adjoint(z / scale)) if Psi is None else (z / scale) @ Psi
         w = system.factor.solve(gradient)
         distance = scale * math.sqrt(max(float(gradient @ w), 0.0))
         if iteration and distance <= enough:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,9 +109,10 @@ class Span:
     @classmethod
     def empty(cls, x: Vector, z: Vector, dtype: npt.DTypeLike, whole: bool) -> Span:
         """Of no directions like x, and no images like z; `whole` where no step was before."""
-        directions = np.empty_like(x, dtype=dtype, shape=(0, x.size))
-        images = np.empty_like(z, dtype=dtype, shape=(0, z.size))
-        triangle, steps = np.empty_like(z, shape=(0, 0)), np.empty_like(z, shape=(0,))
+        # Of NumPy's arrays in a tenth of the time.
+        empty = np.empty if type(z) is np.ndarray else partial(np.empty_like, z)
+        directions, images = (empty(shape=(0, each.size), dtype=dtype) for each in (x, z))
+        triangle, steps = empty(shape=(0, 0)), empty(shape=(0,))
         return cls(directions, images, triangle, steps, 0, () if whole else None)
 
     def with_room(self, room: int) -> Span:

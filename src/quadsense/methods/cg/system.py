@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, require_memory
 from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
-from quadsense.core.packed import pack, unpack
+from quadsense.core.packed import FEW_ENTRIES, pack, summed_products, unpack
 from quadsense.core.products import Float, Inexact, gram_product
 from quadsense.core.records import cached_property, record
 from quadsense.device import numbers, waits
+from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem, own, product_flops
 from quadsense.methods.cg.traits import (
@@ -33,6 +34,7 @@ from quadsense.methods.cg.traits import (
     plain_steps,
 )
 from quadsense.methods.traits import HALF_RATE
+from quadsense.proofs.rounding import frobenius
 from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
@@ -295,7 +297,16 @@ class CGSystem:
     def nothing(self) -> Vector:
         """0 as the iterate is kept."""
         size = self.unknowns if self.in_matrix_coordinates else self.F.m
+        if type(self.b) is np.ndarray:  # in a tenth of the time
+            return np.zeros(size)
         return np.zeros_like(self.b, shape=(size,))
+
+    @cached_property
+    def features(self) -> Vector | None:
+        """F as an explicit matrix, of few rows of a NumPy array; otherwise None."""
+        F = self.F
+        small = self.in_matrix_coordinates and F.m * self.unknowns <= FEW_ENTRIES
+        return F.features() if small and type(F.kind) is Dense and F.xp is np else None
 
     @cached_property
     def factor(self) -> CGFactor:
@@ -303,6 +314,8 @@ class CGSystem:
         if self.in_matrix_coordinates:
             size = FLOAT64_BYTES * self._factor_size**2
             require_memory("method cg: the factored normal equations", size)
+            if self.features is not None and self.unknowns <= MAX_DOUBLE_ORDER:
+                return factor(summed_products((self.features,), self.unknowns, np.float64))
             return factor_normal(self.F)
         found = factor(self.operator.triangle(single=True))
         if found.resolves and self.operator.given is None and not waits(found.upper):
@@ -334,9 +347,14 @@ class CGSystem:
 
         The error of evaluating ``u* A u - b`` is bounded through ``|u|^T |A| |u| <= ||A||_F``.
         """
-        z = self.F.forward(A) - self.b
-        size = self.F.amplification * np.linalg.norm(A)
-        bound = 4 * (self.F.n + 8) * UNIT_ROUNDING * size + 2 * UNIT_ROUNDING * np.abs(self.b)
+        Psi, terms = self.features, self.F.n
+        if Psi is None:
+            z = self.F.forward(A) - self.b
+        else:
+            z, terms = Psi @ pack(A) - self.b, self.unknowns
+        norm = frobenius(A) if type(A) is np.ndarray else np.linalg.norm(A)
+        size = self.F.amplification * norm
+        bound = 4 * (terms + 8) * UNIT_ROUNDING * size + 2 * UNIT_ROUNDING * np.abs(self.b)
         return z, A, self.worst_ratio(z, bound)
 
     def applied(self, y: Vector) -> tuple[Vector, float]:
@@ -365,7 +383,7 @@ class CGSystem:
     def from_start(self, A: Inexact) -> Inexact:
         """A with A_1 added, in its place."""
         if isinstance(self.A1, float):
-            A[np.diag_indices(self.F.n)] += self.A1
+            add_to_diagonal(A, self.A1)
         else:
             A += self.A1
         return A

@@ -26,10 +26,9 @@ from quadsense.methods.conic.coordinates import (
     KernelCoordinates,
     PlainCoordinates,
     ScaledCoordinates,
-    SeenCoordinates,
 )
 from quadsense.methods.conic.program import KernelProgram
-from quadsense.methods.conic.system import KernelSystem
+from quadsense.methods.conic.system import system_of
 from quadsense.methods.psd.maps import cholesky
 from quadsense.system.watch import look
 
@@ -120,7 +119,7 @@ def count_of_pairs(program: KernelProgram) -> int:
 
 def sum_of_targets(program: KernelProgram) -> float:
     """Return the sum of all targets."""
-    total = program.row_target * program.counts[0]
+    total = float(np.sum(program.row_target))
     return total + (program.cone_target * program.F.n if program.psd else 0.0)
 
 
@@ -149,9 +148,15 @@ def gap_of(program: KernelProgram, at: KernelPoint, eigenvalues: Vector | None) 
     if program.homogeneous:
         return _gap_of_largest(program, at)
     total = float(np.sum(at.bought * at.left)) + (at.t * at.t_dual if program.common else 0.0)
-    total += _apart((at.slacks * at.duals)[program.finite], program.row_target)
+    products, plain = at.slacks * at.duals, program.finite
+    if program.row_unit:
+        logarithms = program.row_target > 0.0
+        plain = plain & ~logarithms
+        total += _apart(products[logarithms], program.row_target[logarithms])
+    total += float(np.sum(products[plain]))
     if eigenvalues is not None:
-        total += _apart(eigenvalues, program.cone_target)
+        cone = program.cone_target
+        total += _apart(eigenvalues, cone) if cone else float(np.sum(eigenvalues))
     return total
 
 
@@ -171,11 +176,9 @@ def _gap_of_largest(program: KernelProgram, at: KernelPoint) -> float:
     return largest - max(gain / mass, 0.0) if mass > 0.0 else largest
 
 
-def _apart(p: Vector, target: float) -> float:
-    if target == 0.0:
-        return float(np.sum(p))
+def _apart(p: Vector, target: Vector | float) -> float:
     ratios = p / target
-    return target * float(np.sum(ratios - 1.0 - np.log(ratios)))
+    return float(np.sum(target * (ratios - 1.0 - np.log(ratios))))
 
 
 def objective_of(program: KernelProgram, at: KernelPoint) -> float:
@@ -215,7 +218,7 @@ def plain_coordinates(program: KernelProgram, weights: Vector) -> PlainCoordinat
     if program.alpha:
         return PlainCoordinates(program.F, 2.0 * program.alpha, program.kept)
     largest = float(np.max(weights, where=~program.equal, initial=0.0)) or 1.0
-    return SeenCoordinates(program.F, REGULARIZATION * largest, program.kept)
+    return program.coordinates(program.F, REGULARIZATION * largest, program.kept)
 
 
 @dataclass(frozen=True)
@@ -373,7 +376,7 @@ class Newton:
             self.coordinates = cone.coordinates(program)
         else:
             self.coordinates = plain_coordinates(program, total)
-        self.system = KernelSystem(self.coordinates, self.inverse, program.equal, enough, single)
+        self.system = system_of(self.coordinates, self.inverse, program.equal, enough, single)
         self.border: tuple[Array, Vector, Vector] | None = None
         if program.common:
             zero = np.zeros_like(program.C)

@@ -84,7 +84,9 @@ def dual(program: KernelProgram, at: KernelPoint) -> Vector:
     question, program, at = program.question, program.on_host, at.on_host
     y = np.zeros(question.m)
     y[program.index] = at.y(program) * (program.cost / program.scale)
-    if question.rows == "slack_sum":
+    if question.rows == "likelihood":
+        y = y + question.slope
+    elif question.rows == "slack_sum":
         y = np.where(question.soft, np.clip(y, -question.weights, question.weights), y)
     elif question.rows == "slack_max":
         _add_shares(question, y, program.homogeneous)
@@ -110,6 +112,8 @@ def _add_shares(question: Question, y: Vector, homogeneous: bool) -> None:
 def program_box(program: KernelProgram) -> Array:
     """Return which rows' multipliers are those of their ends alone."""
     question = program.question
+    if question.rows == "likelihood":
+        return np.asarray(question.hard)
     if question.rows == "squares":
         return np.asarray(question.hard | (question.weights == 0.0))
     return np.ones(question.m, bool)

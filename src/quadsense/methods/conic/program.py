@@ -9,6 +9,7 @@ gives way, ``v = reading + y/(2w)``, so that no multiplier is a difference of re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.basis import basis_of_span
 from quadsense.core.intervals import EPS, Array
+from quadsense.core.products import basis_of_span
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.device import fetched
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.conic.coordinates import SeenCoordinates
+from quadsense.methods.conic.coordinates import PlainCoordinates, SeenCoordinates
 from quadsense.methods.psd.maps import forward_error
 
 Mask = npt.NDArray[np.bool_]
@@ -79,8 +80,10 @@ class KernelProgram:
         ``1/(2w)`` of "slack_squares" and ``1/w`` of "slack_max"; else 0.
     price : ndarray, shape (2, m)
         w of "slack_sum"; else 0.
-    row_target, cone_target : float
+    row_target : ndarray, shape (2, m)
         What slack times multiplier tends to: above 0 for logarithms in the objective, else 0.
+    cone_target : float
+        The same of the cone.
     floor : float
         What "slack_max" costs at least: rows of zeros miss what they miss.
     C, P : ndarray, shape (k, k)
@@ -91,6 +94,8 @@ class KernelProgram:
         `SIGNS`, where the rows are.
     kept : dict
         What was found out of the rows alone, from step to step and for every C.
+    coordinates : callable
+        Makes the coordinates in which steps without a cone and without a distance are solved for.
     """
 
     question: Question
@@ -110,7 +115,7 @@ class KernelProgram:
     softness: Vector
     share: Vector
     price: Vector
-    row_target: float
+    row_target: Vector
     cone_target: float
     floor: float
     C: Array
@@ -119,11 +124,22 @@ class KernelProgram:
     contradiction: bool
     signs: Vector
     kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    coordinates: Callable[..., PlainCoordinates] = SeenCoordinates
 
     @property
     def psd(self) -> bool:
         """Whether A is kept positive semidefinite."""
         return self.question.psd
+
+    @cached_property
+    def row_unit(self) -> float:
+        """The largest target of a row."""
+        return float(np.max(self.row_target, initial=0.0))
+
+    @cached_property
+    def counted(self) -> Mask:
+        """Which rows have logarithms."""
+        return np.any(self.row_target > 0.0, axis=0)
 
     @cached_property
     def priced(self) -> Mask:
@@ -243,6 +259,9 @@ def _prepare(given: Sensing, works: Sensing, question: Question) -> KernelProgra
     squares = weighs & ~question.hard & ~equal & (question.rows == "squares")
     bounded = np.isfinite(question.lo) | np.isfinite(question.hi)
     asks = live & (squares | (bounded & (hard | weighs)))
+    counted = ~question.hard & (question.rows == "likelihood")
+    if question.psd and counted.any():  # what was not counted cannot be negative anyway
+        asks &= ~(counted & ~weighs & _never_negative(given))
     misses = question.misses(np.zeros(question.m))
     contradiction = bool(np.any(~live & hard & (misses > 0.0)))
     if question.rows == "center":
@@ -250,13 +269,15 @@ def _prepare(given: Sensing, works: Sensing, question: Question) -> KernelProgra
         contradiction = contradiction or bool(np.any(~live & ~equal & on_edge))
     index = np.flatnonzero(asks)
     F = works if index.size == question.m else works.only(index)
-    F, basis, elsewhere = _seen(F, question)
+    sloping = bool(np.any(question.slope))
+    F, basis, elsewhere = (F, None, 0.0) if sloping else _seen(F, question)
     put = F.beside
     lo, hi = question.lo[index], question.hi[index]
     equal, soft, squares = equal[index], soft[index], squares[index]
-    weights = question.weights[index]
-    reading = np.where(squares, question.reading[index], 0.0)
+    weights, counted = question.weights[index], counted[index]
+    reading = np.where(squares | counted, question.reading[index], 0.0)
     typical = np.minimum(np.abs(lo), np.abs(hi))
+    typical = np.where(counted, np.abs(reading), typical)
     typical = np.where(np.isfinite(typical), typical, np.where(squares, np.abs(reading), 0.0))
     scale = _scale_unit(typical, lo, hi, question)
     cost = _cost_unit(question, scale, F.n)
@@ -266,12 +287,18 @@ def _prepare(given: Sensing, works: Sensing, question: Question) -> KernelProgra
     nothing = np.zeros((2, index.size))
     margin = nothing
     if question.rows != "center":
-        margin = _margin(F, ends, finite & ~soft, lo / scale, hi / scale)
+        margin = _margin(F, ends, finite & ~(soft | counted), lo / scale, hi / scale)
     safe = np.where(weights > 0.0, weights, 1.0)
     bought = finite & soft
     unit = scale / cost
     alpha = question.alpha * scale * unit
     kind = question.rows
+    target = nothing
+    if kind in ("center", "likelihood"):
+        target = np.where(finite, np.where(counted, weights, float(kind == "center")) / cost, 0.0)
+    C = _matrix(question.C, F, unit)
+    if sloping:
+        C = C + unit * works.adjoint(put(np.asarray(question.slope)))
     share = np.where(bought, 1.0 / (safe * unit), 0.0) if kind == "slack_max" else nothing
     floor = float(np.max((question.weights * misses)[~live & question.soft], initial=0.0)) / cost
     floor = floor if kind == "slack_max" else 0.0
@@ -287,15 +314,22 @@ def _prepare(given: Sensing, works: Sensing, question: Question) -> KernelProgra
         if kind == "slack_squares" else nothing),
         share=put(share),
         price=put(np.where(bought, safe * unit, 0.0) if kind == "slack_sum" else nothing),
-        row_target=1.0 / cost if kind == "center" else 0.0,
+        row_target=put(target),
         cone_target=1.0 / cost if question.log_det else 0.0,
         floor=floor,
-        C=_matrix(question.C, F, unit),
+        C=C,
         P=_matrix(question.prior if question.alpha else 0.0, F, 1.0 / scale),
         alpha=alpha if alpha >= MIN_ALPHA else 0.0,
         contradiction=contradiction,
         signs=put(SIGNS),
     )  # fmt: skip
+
+
+def _never_negative(F: Sensing) -> Mask:
+    """Return which readings no positive semidefinite A makes negative."""
+    if F.rank_one:
+        return np.ones(F.m, bool)
+    return np.asarray((F.weights < 0).sum(axis=1)).ravel() == 0
 
 
 def _matrix(value: Array | float, F: Sensing, factor: float) -> Array:
@@ -376,8 +410,8 @@ def _size(value: Array | float) -> float:
 def _cost_unit(question: Question, scale: float, n: int) -> float:
     """Return the size of the objective, for A of the size of the readings."""
     size = _size(question.C) * scale
-    logarithms = question.rows == "center" or question.log_det
-    if size == 0.0 and question.rows not in ("within", "center") and not logarithms:
+    logarithms = question.rows in ("center", "likelihood") or question.log_det
+    if size == 0.0 and question.rows != "within" and not logarithms:
         weights = question.weights[(question.weights > 0.0) & ~question.hard]
         per = scale * scale if question.rows in ("slack_squares", "squares") else scale
         size = float(np.median(weights)) * per if weights.size else 0.0

@@ -161,7 +161,7 @@ def ended(program: KernelProgram, state: KernelState, gap: float) -> Ended | Non
         return "infeasible"
     size = abs(state.value)
     if _logarithms(program):  # the objective has constants that are of no account
-        size = max(program.row_target, program.cone_target, LOGARITHM_SHARE * size)
+        size = max(program.row_unit, program.cone_target, LOGARITHM_SHARE * size)
     if state.apart <= max(gap * size, ZERO_GAP) and is_inside(program, state):
         return "solved"
     if state.relaxed and not is_inside(program, state):
@@ -200,6 +200,8 @@ def is_answer(
     bound = lower_bound(program.given, question, y, trace, size)
     if bound < level < objective:
         return False
+    if question.rows == "likelihood":  # a deviance, which has no constants
+        return bool(objective - bound <= gap * max(1.0, abs(objective)))
     if _logarithms(program):  # whose size is that of their units: a gap is one of a logarithm
         size = min(abs(objective), max(1.0, LOGARITHM_SHARE * abs(objective)))
         return bool(objective - bound <= max(gap * size, ZERO_GAP_LOGARITHM))
@@ -207,7 +209,7 @@ def is_answer(
 
 
 def _logarithms(program: KernelProgram) -> bool:
-    return program.row_target > 0.0 or program.cone_target > 0.0
+    return program.row_unit > 0.0 or program.cone_target > 0.0
 
 
 def _contradicts(program: KernelProgram, state: KernelState) -> bool:

@@ -14,7 +14,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import Array
 from quadsense.methods.conic.direction import KernelPoint, plain_coordinates
 from quadsense.methods.conic.program import KernelProgram, Mask
-from quadsense.methods.conic.system import ROUGH_RESIDUAL, KernelSystem
+from quadsense.methods.conic.system import ROUGH_RESIDUAL, system_of
 from quadsense.methods.psd.maps import cholesky, forward
 
 CONE_START_FACTOR = 3.0
@@ -31,7 +31,7 @@ MAX_BALANCES = 8
 """Looks at the size of the first products."""
 
 
-def start(program: KernelProgram, A: Array | None = None) -> KernelPoint:
+def start(program: KernelProgram, A: Array | None = None, y: Vector | None = None) -> KernelPoint:
     """Return the first point.
 
     Parameters
@@ -39,9 +39,10 @@ def start(program: KernelProgram, A: Array | None = None) -> KernelPoint:
     program : KernelProgram
     A : ndarray, shape (n, n), optional
         A matrix well inside, in units of the program; positive definite where that is asked.
+    y : ndarray, shape (m,), optional
+        Its dual vector, where least squares are known.
     """
     X: Array | None = None
-    y: Vector | None = None
     if program.psd:
         if A is not None:
             X = cholesky(A)
@@ -50,8 +51,9 @@ def start(program: KernelProgram, A: Array | None = None) -> KernelPoint:
         A = X @ X.conj().T
         v = forward(program.F, X)
     else:
-        fit, y = _least_squares(program)
-        A = fit if A is None else A
+        if A is None or y is None:
+            fit, y = _least_squares(program)
+            A = fit if A is None else A
         v = program.F.forward(A)
     return _around(program, A, X, v, y)
 
@@ -66,8 +68,8 @@ def restored(program: KernelProgram, at: KernelPoint) -> KernelPoint:
 
 def _size(program: KernelProgram) -> float:
     """Return a multiple of the identity of the size of the readings."""
-    levels = np.abs(program.level[program.equal | (program.curve > 0.0)])
-    known = np.concatenate([np.abs(program.ends[program.finite]), levels])
+    levels = np.abs(program.level[program.equal | (program.curve > 0.0) | program.counted])
+    known = np.concatenate([np.abs(program.ends[program.finite & ~program.counted]), levels])
     typical = float(np.mean(np.minimum(known, 16.0))) if known.size else 1.0
     bought = program.common or program.priced.any() or program.softness.any()
     if bought and (held := _held_size(program)) is not None:
@@ -103,12 +105,12 @@ def _least_squares(program: KernelProgram) -> tuple[Array, Vector]:
     hi, lo = program.ends[0], -program.ends[1]
     middle = np.where(upper & lower, 0.5 * (hi + lo), np.where(upper, hi, np.where(lower, lo, 0.0)))
     width = np.where(upper & lower, np.maximum(0.5 * (hi - lo), 1e-6), 1.0)
-    squares = program.curve > 0.0
+    squares = (program.curve > 0.0) | program.counted
     middle = np.where(squares | program.equal, program.level, middle)
     E = np.where(program.equal, 0.0, width / float(np.max(width, initial=1e-6)))
     weights = 1.0 / np.where(program.equal, 1.0, E)
     try:
-        system = KernelSystem(
+        system = system_of(
             plain_coordinates(program, weights), E, program.equal, ROUGH_RESIDUAL, True
         )
         fit, y, _ = system.solve(zero, middle)
@@ -131,7 +133,7 @@ def _around(
     soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
     floor = max(0.5 * worst, 1e-3 * even)
     hard = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
-    t, mu = 0.0, max(program.row_target, program.cone_target, _pull(program, A))
+    t, mu = 0.0, max(program.row_unit, program.cone_target, _pull(program, A))
     misses = worst > MIN_ROOM  # residuals are more than rounding
     if program.homogeneous and misses and y is not None and bool(np.all(finite)):
         return _around_residuals(program, A, v, y, even)

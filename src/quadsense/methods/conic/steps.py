@@ -72,8 +72,9 @@ NEAR_GAP = 1e-5
 NEGLIGIBLE_MISS, NEGLIGIBLE_IMBALANCE = 1e-9, 1e-8
 """Residuals left alone: of readings, and of the matrix equation relative to the objective."""
 
-RESIDUAL_PER_GAP = 1e-7
-"""Relative residual of the systems over the relative gap at which they are left alone."""
+RESIDUAL_PER_GAP, LINEAR_RESIDUAL_PER_GAP = 1e-7, 1e-3
+"""Relative residual of the systems over the relative gap at which they are left alone; the same
+where the objective is the largest miss alone."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +129,11 @@ class KernelState:
         return self.gap + self.slip + self.imbalance * self.size
 
 
-def first(program: KernelProgram, A: Array | None = None) -> KernelState:
-    """Return the state to begin with, A of which is given where one well inside is known."""
+def first(program: KernelProgram, A: Array | None = None, y: Vector | None = None) -> KernelState:
+    """Return the state to begin with, at an A well inside where one is known; see `start`."""
     relaxed = program.relaxed
     if relaxed is None or A is not None:
-        return measured(program, start(program, A), 0)
+        return measured(program, start(program, A, y), 0)
     return replace(measured(relaxed, start(relaxed), 0), relaxed=True)
 
 
@@ -235,6 +236,8 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
     # A system need not be solved more finely than what is left to do asks for, by far.
     left = state.apart / (1.0 + abs(state.value))
     enough = float(np.clip(RESIDUAL_PER_GAP * left, MIN_RESIDUAL, ROUGH_RESIDUAL))
+    if program.homogeneous:  # multipliers are balanced to rounding before they bound anything
+        enough = max(enough, LINEAR_RESIDUAL_PER_GAP * left)
     newton = Newton(program, at, missed, cone, enough, state.single)
     count, aim = count_of_pairs(program), sum_of_targets(program)
     step = newton.direction(_targets(program, 0.0, cone, None))
@@ -285,7 +288,7 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
 
 def _may_lift(program: KernelProgram, state: KernelState) -> bool:
     """Whether multipliers of the cone may be made larger: at first, or where rows have no ends."""
-    logarithm = program.cone_target > 0.0 and program.row_target == 0.0
+    logarithm = program.cone_target > 0.0 and program.row_unit == 0.0
     return logarithm and (state.iteration == 0 or not any(program.counts))
 
 

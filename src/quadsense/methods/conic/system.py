@@ -316,6 +316,18 @@ class KernelSystem:
         return X, y, image, None
 
 
+def system_of(
+    coordinates: KernelCoordinates,
+    E: Real,
+    equal: Mask,
+    enough: float = MIN_RESIDUAL,
+    single: bool = False,
+) -> KernelSystem:
+    """Return the factored system, or the one that the coordinates have of their own."""
+    make = getattr(coordinates, "system", KernelSystem)
+    return make(coordinates, E, equal, enough, single)
+
+
 def _cholesky(M: Real) -> Any:
     """Return the upper factor of a symmetric matrix, overwritten.
 

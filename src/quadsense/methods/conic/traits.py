@@ -28,8 +28,8 @@ class ConicTraits(Traits):
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
     preferences: ClassVar[frozenset[str]] = frozenset(
         {
-            "least_squares", "entropy", "nearest", "center", "min_trace", "minimax", "slack_max",
-            "slack_sum", "slack_squares",
+            "least_squares", "likelihood", "entropy", "nearest", "center", "min_trace", "minimax",
+            "slack_max", "slack_sum", "slack_squares",
         }
     )  # fmt: skip
     options: ClassVar[type[Options]] = GapOptions

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.intervals import EPS
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, LENIENT, Problem, Stepped, Warm, nothing, own
@@ -116,10 +117,11 @@ class Consensus(ConsensusTraits, Stepped):
             if inner.trace_row is not None:
                 square, trace = float(inner.F.squares[inner.trace_row]), inner.cone.trace
                 room = LEVEL_SHARE * abs(shown.cost) / trace if trace else 0.0
+                room += 2.0 * inner.cone.n * EPS * abs(shown.level)  # rounding of T
                 y[inner.trace_row] = (shown.level + room) * inner.cone.n / square
             y *= inner.weight * inner.scale
-            if inner.cost.alpha:  # which makes up for what F*(y) misses
-                return y
+            if inner.cost.alpha or inner.question.rows == "likelihood":
+                return y  # the distance, or the trace, makes up for what F*(y) misses
             question, rows = inner.question, problem.rows
             A = np.asarray(inner.scale * inner.cone.unpack(shown.x))
             loss = UNNOTICED_SHARE * asked.gap * abs(shown.cost) * inner.unit

@@ -10,7 +10,7 @@ import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.device import numbers
-from quadsense.measurements.diagonal import Diagonal, KnownBasis, known_basis
+from quadsense.measurements.gram import Diagonal, KnownBasis, known_basis
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares import program as squares
@@ -39,11 +39,21 @@ class RowTerm(Protocol):
     def most(self) -> float:
         """The largest value of the sum over all readings that are allowed."""
 
+    @property
+    def least(self) -> float:
+        """The smallest value in units of which a gap is."""
+
     def penalty(self, v: Vector, share: float) -> Vector:
         """Penalties for a step, given the readings of the last one; 0 for rows that ask nothing."""
 
     def value(self, v: Vector) -> float:
         """``sum_i phi_i(v_i)`` for readings that are allowed, unchecked."""
+
+    def slope(self, v: Vector) -> Vector:
+        """Derivatives of the terms inside of their intervals."""
+
+    def best_multiple(self, y: Vector, inside: float) -> float:
+        """The s for which ``s inside - sum_i phi_i*(s y_i)`` is largest, where that is known."""
 
     def conjugate(self, y: Vector, share: float = 0.0) -> float:
         """``sum_i phi_i*(y_i)``, with ends moved inwards by `share`."""
@@ -87,6 +97,11 @@ class SquaresWithin:
         """The weights."""
         return self.w
 
+    @property
+    def least(self) -> float:
+        """Squares may be as small as they are."""
+        return 0.0
+
     @cached_property
     def is_free(self) -> bool:
         """Whether no reading has an interval."""
@@ -129,6 +144,14 @@ class SquaresWithin:
         """``sum_i w_i (v_i - b_i)^2``."""
         return float(self.w @ (v - self.b) ** 2)
 
+    def slope(self, v: Vector) -> Vector:
+        """``2 w (v - b)``."""
+        return 2.0 * self.w * (v - self.b)
+
+    def best_multiple(self, y: Vector, inside: float) -> float:
+        """Of squares y itself is as good."""
+        return 1.0
+
     def outside(self, v: Vector) -> float:
         """Of rows that are no equalities."""
         if self.is_free:
@@ -163,6 +186,102 @@ class SquaresWithin:
         asks = total > 0.0
         mean = np.where(asks, (self.w * self.b + rho * x) / np.where(asks, total, 1.0), x)
         return np.clip(mean, *self.ends(share))
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """``phi_i(v) = t_i (v - b_i) - w_i log((v - lo_i)/(b_i - lo_i))``, as in `Question`.
+
+    Attributes
+    ----------
+    w, t, b, lo : arrays of shape (m,)
+        Of rows that ask for nothing w and t are 0.
+    unit : array of shape (m,)
+        0: there are no intervals.
+    least : float
+        A deviance of 1: what is less than the gap of that, no count tells.
+    """
+
+    w: Vector
+    t: Vector
+    b: Vector
+    lo: Vector
+    unit: Vector
+    least: float
+
+    @property
+    def lift(self) -> Vector:
+        """None, where the trace is given."""
+        return 0.0 * self.w
+
+    @property
+    def is_free(self) -> bool:
+        """There is no interval, but the readings need copies all the same."""
+        return False
+
+    @property
+    def most(self) -> float:
+        """There is none."""
+        return np.inf
+
+    @cached_property
+    def _counts(self) -> Any:
+        return self.w > 0.0
+
+    @cached_property
+    def _whole(self) -> Vector:
+        """What was counted in units of readings; 1 where nothing was."""
+        return np.where(self._counts, self.b - self.lo, 1.0)
+
+    def penalty(self, v: Vector, share: float) -> Vector:
+        """Half the second derivative, at what was counted where v is less than that."""
+        at = np.maximum(v - self.lo, self._whole)
+        return np.where(self._counts, 0.5 * self.w / (at * at), 0.0)
+
+    def value(self, v: Vector) -> float:
+        """The terms in sum; infinite where a reading that was counted is none."""
+        room = np.where(self._counts, v - self.lo, 1.0)
+        if not bool(np.all(room > 0.0)):
+            return float(np.inf)
+        return float(self.t @ (v - self.b) - self.w @ np.log(room / self._whole))
+
+    def slope(self, v: Vector) -> Vector:
+        """``t - w/(v - lo)``."""
+        return self.t - over(self.w, v - self.lo)
+
+    def outside(self, v: Vector) -> float:
+        """There are no intervals."""
+        return 0.0
+
+    def permitted(self, y: Vector) -> Vector:
+        """No more than t."""
+        return np.minimum(y, self.t)
+
+    def conjugate(self, y: Vector, share: float = 0.0) -> float:
+        """``y lo + t (b - lo) - w - w log((t - y) (b - lo)/w)``."""
+        counts, left = self._counts, self.t - y
+        if not bool(np.all(left[counts] > 0.0)):
+            return float(np.inf)
+        ratios = np.where(counts, left * self._whole, 1.0) / np.where(counts, self.w, 1.0)
+        logs = self.w @ (1.0 + np.log(ratios))
+        return float(y @ self.lo + self.t @ np.where(counts, self._whole, 0.0) - logs)
+
+    def best_multiple(self, y: Vector, inside: float) -> float:
+        """Known where counts are shares of shots."""
+        slope = float(y @ self.lo) - inside
+        known = slope > 0.0 and not self.t.any()
+        return float(np.sum(self.w)) / slope if known else 1.0
+
+    def proximal(self, x: Vector, rho: Vector, share: float) -> Vector:
+        """The positive root of a quadratic equation; x itself where nothing is asked."""
+        half = 0.5 * (x - self.lo - over(self.t, 2.0 * rho))
+        root = half + np.sqrt(half * half + over(self.w, 2.0 * rho))
+        return np.where(rho > 0.0, self.lo + root, x)
+
+
+def over(a: Vector, b: Vector) -> Vector:
+    """``a/b``, and 0 where b is not positive."""
+    return np.where(b > 0.0, a / np.where(b > 0.0, b, 1.0), 0.0)
 
 
 MIN_SEEN_EIGENVALUE = 1e-13
@@ -205,6 +324,8 @@ class ConsensusBounds:
         if cone.trace is not None:
             level = -float(cone.eigenvalues(T + 2.0 * alpha * (x - program.cost.p))[0])
             inside = -cone.trace * level
+            times = 1.0 if alpha else self.term.best_multiple(y, inside)
+            y, level, inside = times * y, times * level, times * inside
             if alpha:
                 inside += self._linearized(x)
             return ConsensusBound(inside - self.term.conjugate(y), y, level)
@@ -363,7 +484,25 @@ class ConsensusProgram:
 def prepare(problem: Problem) -> ConsensusProgram | None:
     """The program; None where the question is none of least squares, or asks for nothing."""
     inner = squares.prepare(problem)
-    return None if inner is None else program_of(inner)
+    if inner is not None:
+        return program_of(inner)
+    inner = squares.prepare(problem, "likelihood")
+    return None if inner is None else _of_counts(inner)
+
+
+def _of_counts(inner: SquaresProgram) -> ConsensusProgram | None:
+    """The program of a likelihood; None where A is not tied to the counts and a trace alone."""
+    question, scale, unit, cone = inner.question, inner.scale, inner.unit, inner.cone
+    basis = known_basis(inner.F) if cone.psd else None
+    if basis is None or cone.trace is None or np.count_nonzero(question.hard) > 1:
+        return None
+    rows = ~question.hard
+    w, t = (np.where(rows, each, 0.0) for each in (question.weights, question.slope))
+    b, lo = (np.where(rows, each, 0.0) / scale for each in (question.reading, question.lo))
+    term = Likelihood(w / unit, t * (scale / unit), b, lo, np.zeros_like(w), 1.0 / unit)
+    gap = float(inner.problem.options.gap)
+    bounds = ConsensusBounds(inner, term)
+    return ConsensusProgram(inner, term, ByDiagonal(basis, cone), bounds, gap, gap)
 
 
 def program_of(inner: SquaresProgram, gap: float = np.inf) -> ConsensusProgram:

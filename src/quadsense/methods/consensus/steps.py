@@ -10,8 +10,11 @@ from quadsense.arrays import Vector
 from quadsense.device import numbers
 from quadsense.methods.consensus.program import (
     FIRST_CONE_PENALTY,
+    ByDiagonal,
     ByGradients,
     ConsensusProgram,
+    Likelihood,
+    over,
 )
 from quadsense.methods.least_squares.bounds import (
     MAX_ZERO_COST,
@@ -73,6 +76,8 @@ class ConsensusState:
         How far ends are moved inwards, in units of half an interval.
     apart, moved : float
         How far Z is from the copy in the cone, and how far that went in the last step.
+    read : (float, float)
+        The same of the readings and their copies.
     shown : ConsensusLook or None
     mark, marked : float, int
         The least that remained to be done, in units of what suffices, and when that was.
@@ -90,6 +95,7 @@ class ConsensusState:
     share: float
     apart: float = 0.0
     moved: float = 0.0
+    read: tuple[float, float] = (0.0, 0.0)
     shown: ConsensusLook | None = None
     verdict: SquaresVerdict = SquaresVerdict.OPEN
     iteration: int = 0
@@ -154,6 +160,9 @@ MIN_COST = 1e-290
 MAX_INWARD_PRICE = 0.6
 """What the inward move may cost at most, in units of the gap that is aimed at."""
 
+FIRST_MIXED_SHARE = 1e-3
+"""Share of the mixed state in the first one of a likelihood: no count is of what it never reads."""
+
 MAX_IDLE_STEPS = 100
 """Steps in which what remains must halve."""
 
@@ -168,12 +177,14 @@ def start(program: ConsensusProgram, z: Vector, warm: bool, dual: Vector | None)
         return _start_without_copies(program, program.pull, z, warm)
     share = INWARD_SHARE * program.gap
     values = inner.F.forward(inner.cone.unpack(z))
-    if not warm and bool(np.any(cost.w > 0.0)):
+    if isinstance(program.term, Likelihood):
+        z, values = _first_state(program, z, warm)
+    elif not warm and bool(np.any(cost.w > 0.0)):
         z, values = _least_squares(program, z, values)
     v = term.proximal(values, program.penalty(values, share), share)
-    y = term.permitted(2.0 * cost.w * (v - cost.b) if dual is None else dual)
+    y = term.permitted(term.slope(v) if dual is None else dual)
     rho = program.penalty(v, share)
-    r = _over(y, 2.0 * rho)
+    r = over(y, 2.0 * rho)
     sigma = FIRST_CONE_PENALTY * program.curvature(rho) if inner.cone.psd else 0.0
     x = inner.cone.project(z)
     return looked(program, ConsensusState(z, values, v, r, x, 0.0 * z, y, rho, sigma, share))
@@ -192,6 +203,26 @@ def _start_without_copies(
     x = cone.project(z)
     at = ConsensusState(z, none, none, none, x, 0.0 * z, none, none, sigma, 0.0)
     return looked(program, at)
+
+
+def _first_state(program: ConsensusProgram, z: Vector, warm: bool) -> tuple[Vector, Vector]:
+    """Least squares, or what was known, in the cone, with some of every state in it."""
+    inner, cone = program.inner, program.inner.cone
+    cost = inner.cost
+    if not warm:
+        assert isinstance(program.normal, ByDiagonal)
+        w = program.normal.basis.pooled(cost.w)
+        g = cone.pack(inner.F.adjoint(w * cost.b))
+        z = program.normal.solve(w, MIN_CURVATURE * program.curvature(w), g, 0.0, 0)
+    z = mixed(program, cone.project(z), FIRST_MIXED_SHARE)
+    return z, inner.F.forward(cone.unpack(z))
+
+
+def mixed(program: ConsensusProgram, x: Vector, share: float) -> Vector:
+    """With a share of the multiple of I that has the trace."""
+    cone = program.inner.cone
+    assert cone.trace is not None
+    return (1.0 - share) * x + (share * cone.trace / cone.n) * cone.identity
 
 
 def _least_squares(program: ConsensusProgram, z: Vector, values: Vector) -> tuple[Vector, Vector]:
@@ -261,10 +292,15 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     z = at.z + program.normal.solve(at.rho, shift, g, MAX_STEP_RESIDUAL, MAX_PRODUCTS)
     values = inner.F.forward(cone.unpack(z))
     y = 2.0 * at.rho * (values - at.v + at.r)
-    read = RELAXATION * values + (1.0 - RELAXATION) * at.v
-    v = term.proximal(read + at.r, at.rho, at.share)
-    r = np.where(at.rho > 0.0, at.r + read - v, 0.0)
-    after = replace(at, z=z, values=values, v=v, r=r, y=y, iteration=at.iteration + 1)
+    lead = RELAXATION * values + (1.0 - RELAXATION) * at.v
+    v = term.proximal(lead + at.r, at.rho, at.share)
+    r = np.where(at.rho > 0.0, at.r + lead - v, 0.0)
+    if isinstance(term, Likelihood):  # whose conjugate is finite for its own slopes alone
+        y = term.slope(v)
+    apart, moved = numbers(np.linalg.norm(values - v), np.linalg.norm(v - at.v))
+    after = replace(
+        at, z=z, values=values, v=v, r=r, y=y, read=(apart, moved), iteration=at.iteration + 1
+    )
     return _projected(program, after) if cone.psd else replace(after, x=z)
 
 
@@ -295,13 +331,15 @@ def _judged(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     else:
         point = QuadraticPoint(shown.x, shown.values, shown.cost, shown.x)
         fits = crossed(inner, point, 0.0).size == 0
-    gap, nothing = shown.cost - shown.lower, MAX_ZERO_COST * inner.nothing
-    spoilt = fits and -gap > max(program.gap * shown.cost, nothing)  # a bound above a cost
+    least = program.term.least
+    gap, nothing = shown.cost - shown.lower, 0.0 if least else MAX_ZERO_COST * inner.nothing
+    size = max(shown.cost, least)
+    spoilt = fits and -gap > max(program.gap * size, nothing)  # a bound above a cost
     if spoilt or not np.isfinite(shown.cost):
         return replace(at, verdict=SquaresVerdict.STALLED)
-    if fits and (gap <= enough * shown.cost or shown.cost <= nothing):
+    if fits and (gap <= enough * size or shown.cost <= nothing):
         return replace(at, verdict=SquaresVerdict.OPTIMAL)
-    accepted = fits and gap <= program.asked * shown.cost
+    accepted = fits and gap <= program.asked * size
     left = max(gap / max(inner.nothing, MIN_COST), program.term.outside(shown.values))
     if left < 0.5 * at.mark:
         at = replace(at, mark=left, marked=at.iteration)
@@ -333,6 +371,10 @@ def _shown(program: ConsensusProgram, at: ConsensusState) -> ConsensusLook:
         values = inner.F.forward(cone.unpack(x))
     away = x - cost.p
     price = program.term.value(values) + cost.alpha * numbers(away @ away)[0]
+    if not price < np.inf:  # a count where x reads nothing
+        x = mixed(program, x, FIRST_MIXED_SHARE)
+        values = inner.F.forward(cone.unpack(x))
+        price = program.term.value(values)
     y = at.y if program.pull is None else 2.0 * cost.w * (values - cost.b)
     bound = program.bounds.lower(y, x)
     last = at.shown
@@ -373,26 +415,27 @@ def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     assert shown is not None
     if program.pull is not None:
         return _balanced(at)
+    if isinstance(term, Likelihood):
+        factor = _change(*at.read)
+        at = at if factor == 1.0 else replace(at, rho=at.rho * factor, r=at.r / factor)
+        return _balanced(at)
     price = term.conjugate(shown.y) - term.conjugate(shown.y, at.share)
     enough = MAX_INWARD_PRICE * GAP_SHARE_REACHED * program.gap * shown.cost
     share = at.share * enough / price if price > enough > 0.0 else at.share
     at = replace(at, share=min(at.share, max(share, MIN_INWARD_SHARE * program.gap)))
     rho = program.penalty(at.v, at.share)
-    return _balanced(replace(at, rho=rho, r=at.r * _over(at.rho, rho)))
+    return _balanced(replace(at, rho=rho, r=at.r * over(at.rho, rho)))
 
 
 def _balanced(at: ConsensusState) -> ConsensusState:
     """With a penalty of the cone for which the copies move as far as they are apart."""
-    sigma, u = at.sigma, at.u
-    if at.apart > 0.0 and at.moved > 0.0:
-        factor = float(
-            np.clip(np.sqrt(at.apart / at.moved), 1.0 / MAX_PENALTY_CHANGE, MAX_PENALTY_CHANGE)
-        )
-        if not 1.0 / MIN_PENALTY_CHANGE < factor < MIN_PENALTY_CHANGE:
-            sigma, u = sigma * factor, u / factor
-    return replace(at, sigma=sigma, u=u)
+    factor = _change(at.apart, at.moved)
+    return at if factor == 1.0 else replace(at, sigma=at.sigma * factor, u=at.u / factor)
 
 
-def _over(a: Vector, b: Vector) -> Vector:
-    """``a/b``, and 0 where b is 0."""
-    return np.where(b > 0.0, a / np.where(b > 0.0, b, 1.0), 0.0)
+def _change(apart: float, moved: float) -> float:
+    """Factor of a penalty for which copies move as far as they are apart; 1 where it is near."""
+    if not (apart > 0.0 and moved > 0.0):
+        return 1.0
+    factor = float(np.clip(np.sqrt(apart / moved), 1.0 / MAX_PENALTY_CHANGE, MAX_PENALTY_CHANGE))
+    return 1.0 if 1.0 / MIN_PENALTY_CHANGE < factor < MIN_PENALTY_CHANGE else factor

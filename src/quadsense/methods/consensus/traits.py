@@ -35,7 +35,7 @@ class ConsensusTraits(Traits):
     without_tolerance: ClassVar[bool] = True
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
-    preferences: ClassVar[frozenset[str]] = frozenset({"least_squares"})
+    preferences: ClassVar[frozenset[str]] = frozenset({"least_squares", "likelihood"})
     hands_over: ClassVar[tuple[str, ...]] = ("conic",)
     options: ClassVar[type[Options]] = GapOptions
     constraints: ClassVar[bool] = True
@@ -47,6 +47,8 @@ class ConsensusTraits(Traits):
         Without a cone others come first, and this one where intervals are active.
         """
         if not (shape.psd and cls.serves(shape)):
+            return None
+        if shape.prefer == "likelihood" and not (shape.diagonal and shape.constrained):
             return None
         if shape.diagonal and not shape.target:
             return "the normal matrix is diagonal in a local basis: consensus ADMM"

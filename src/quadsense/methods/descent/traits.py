@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from quadsense.measurements.probes import BLOCK_ELEMENTS
 from quadsense.methods.traits import Cone, Options, Shape, Traits, Work, option
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.typing import NormName, ScheduleName, is_number, is_whole
 
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)

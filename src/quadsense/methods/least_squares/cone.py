@@ -15,7 +15,7 @@ from quadsense.arrays import Vector
 from quadsense.core import packed
 from quadsense.core.records import cached_property, record
 from quadsense.device import waits
-from quadsense.system.watch import look
+from quadsense.system.watch import look, real_flops
 
 Array = npt.NDArray[Any]
 
@@ -98,7 +98,7 @@ class LeastSquaresCone:
     @cached_property
     def flops(self) -> float:
         """Operations of a projection."""
-        return (4.0 if self.is_complex else 1.0) * 12.0 * float(self.n) ** 3
+        return real_flops(self.is_complex) * 12.0 * float(self.n) ** 3
 
     def pack(self, A: Array) -> Vector:
         """As `packed.pack` does; of several matrices, (..., n, n), each."""

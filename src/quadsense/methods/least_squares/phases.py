@@ -59,18 +59,12 @@ MAX_IDLE_STEPS = 300
 MAX_STAGE_STEPS = 2000
 """Steps of a stage: some times what the slowest that came to an end took."""
 
-MAX_SMALL_UNKNOWNS = 80
-"""Unknowns up to which the methods that follow take less time than many steps."""
-
-MAX_BINDING_UNKNOWNS, MIN_AMPLE_ROWS = 800, 6.0
-"""Unknowns up to which they take less time over the cone as soon as ends bind, unless there are
-this many readings per unknown and more than `MAX_SMALL_UNKNOWNS` unknowns (measured)."""
+MAX_BINDING_UNKNOWNS = 800
+"""Unknowns up to which the methods that follow take less time over the cone as soon as ends bind
+(measured: half the time, and at most a fifth more)."""
 
 MIN_COST_SHARE = 1e-6
 """Cost, in units of that of A = 0, below which an interior-point method lacks the digits."""
-
-STEPS_BEFORE_OTHERS = 30
-"""Steps after which so small a problem is left to them (measured)."""
 
 MAX_INNER_STEPS = 200
 """Conjugate gradients between two evaluations from the rows."""
@@ -243,9 +237,6 @@ def _progress(program: SquaresProgram, state: SquaresState, left: float) -> Squa
     """The state with its mark, or the next stage where nothing has moved for long."""
     assert state.descent is not None
     x = state.descent.x
-    if _is_for_others(program, state):
-        state = _at_iterate(program, state, program.cost.point(x))
-        return changed(state, verdict=SquaresVerdict.STALLED)
     if left < 0.5 * state.mark:
         return changed(state, mark=left, marked=state.since)
     if state.since - state.marked <= MAX_IDLE_STEPS and state.since <= MAX_STAGE_STEPS:
@@ -263,33 +254,14 @@ def _progress(program: SquaresProgram, state: SquaresState, left: float) -> Squa
     return changed(ended, verdict=SquaresVerdict.OPTIMAL if taken else ended.verdict)
 
 
-def _is_for_others(program: SquaresProgram, state: SquaresState) -> bool:
-    """Whether the methods that follow take less time than what is left, and have the digits.
+def _binds_for_others(program: SquaresProgram, state: SquaresState, point: QuadraticPoint) -> bool:
+    """Whether ends bind over the cone, and methods that follow take less time and have the digits.
 
     With a given trace they end at larger gaps.
     """
-    assert state.point is not None
-    return state.since >= STEPS_BEFORE_OTHERS and _may_leave(
-        program, state.point, MAX_SMALL_UNKNOWNS
-    )
-
-
-def _may_leave(program: SquaresProgram, point: QuadraticPoint, most: int) -> bool:
-    """Whether other methods follow that can answer, for that many unknowns at most."""
     cone = program.cone
-    if not program.problem.followed or cone.size > most or cone.trace is not None:
-        return False
-    return point.cost > MIN_COST_SHARE * program.nothing
-
-
-def _binds_for_others(program: SquaresProgram, state: SquaresState, point: QuadraticPoint) -> bool:
-    """Whether ends bind over the cone, and others take less time with these."""
-    most = (
-        MAX_BINDING_UNKNOWNS
-        if program.F.m <= MIN_AMPLE_ROWS * program.cone.size
-        else MAX_SMALL_UNKNOWNS
-    )
-    leaves = program.cone.psd and _may_leave(program, point, most)
+    small = cone.psd and cone.trace is None and cone.size <= MAX_BINDING_UNKNOWNS
+    leaves = program.problem.followed and small and point.cost > MIN_COST_SHARE * program.nothing
     return leaves and bool(crossed(program, point, state.room).size)
 
 

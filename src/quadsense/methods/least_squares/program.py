@@ -292,10 +292,13 @@ class SquaresProgram:
         return self.weight * self.scale * self.scale
 
 
-def prepare(problem: Problem) -> SquaresProgram | None:
-    """The program; None where the question is none of least squares, or asks for nothing."""
+def prepare(problem: Problem, rows: str = "squares") -> SquaresProgram | None:
+    """The program; None where the question has other rows, or asks for nothing.
+
+    Of a likelihood with the squares that are nearest to it where readings are what was counted.
+    """
     question = problem.question
-    if question is None or question.rows != "squares":
+    if question is None or question.rows != rows:
         return None
     if question.log_det or question.linear:
         return None
@@ -303,6 +306,10 @@ def prepare(problem: Problem) -> SquaresProgram | None:
     there = F.waits
     whole = problem.rows.on_numpy() if there else F
     weights, hard = question.weights, bool(question.hard.any())
+    if rows == "likelihood":
+        counts = weights > 0.0
+        away = np.where(counts, question.reading - question.lo, 1.0)
+        weights = np.where(counts, 0.5 * weights / (away * away), 0.0)
     if hard or problem.rows.has_zero_rows:
         weights = np.where(question.hard, 0.0, weights)
         weights = weights * (to_numpy(problem.rows.nonzero) > 0.0)
@@ -314,7 +321,9 @@ def prepare(problem: Problem) -> SquaresProgram | None:
     weights, alpha = weights / weight, alpha / weight
     scale = _scale(question, weights, alpha)
     b = np.where(weights > 0.0, question.reading, 0.0) / scale
-    lo, hi = question.lo / scale, question.hi / scale
+    free = ~question.hard & (rows == "likelihood")  # its ends are part of what it costs
+    lo = np.where(free, -np.inf, question.lo / scale)
+    hi = np.where(free, np.inf, question.hi / scale)
     row = trace_row(whole, question) if question.psd and hard else None
     trace = None
     if row is not None:

@@ -34,9 +34,8 @@ from quadsense.arrays import Array, is_numpy, to_numpy
 from quadsense.core.lbfgs import Memory
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
-from quadsense.measurements.dense import Dense
+from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.sensing import Sensing
-from quadsense.measurements.sparse import Sparse
 from quadsense.methods.base import COLD, Problem, Stepped, Warm, nothing, own, stride_of
 from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_unit
 from quadsense.methods.low_rank.phases import (

@@ -1,269 +1,196 @@
-"""Coordinates for the unknown A, the scaled sensing map on them, inverses of normal matrices."""
+"""The interior-point kernel on rows of few measurements, and on matrices too large to factor.
+
+Of few measurements A is a short vector, in coordinates of what they see. Where there are more
+unknowns than a normal matrix may have, systems are solved by conjugate gradients.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
-from quadsense.core.cholesky import divided, factor_upper, inner_upper, pivoted, solve_upper
-from quadsense.core.packed import Array, Vector, pack, unpack
-from quadsense.device import scalar
+from quadsense.arrays import Array, Vector
+from quadsense.core.cholesky import inner_upper, pivoted
+from quadsense.core.intervals import EPS
+from quadsense.device import numbers, scalar
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.conic.coordinates import PlainCoordinates
+from quadsense.methods.conic.program import Mask
+from quadsense.methods.conic.system import MIN_RESIDUAL, ROUGH_RESIDUAL, KernelSystem
 from quadsense.system.watch import look
 
-MAX_FACTOR_BYTES = 2**30
-"""Bytes of the largest normal matrix: 16,000 unknowns in float32."""
+MAX_GRAM_ROWS = 6000
+"""Rows up to which their Gram matrix costs less than products with the rows."""
 
-MIN_GRADIENT_ORDER = 64
-"""Order of A from which conjugate gradients are tried before factoring."""
+MAX_GRADIENTS, MAX_GROWTH = 2000, 1e3
+"""Conjugate gradients at most; growth of the residual that is rounding which F cannot see."""
 
-MAX_GRADIENTS = 2000
-"""Conjugate-gradient steps when there is no other way."""
-
-
-class Preconditioner(Protocol):
-    """An approximate inverse of the normal matrix, applied to arrays shaped like x."""
-
-    def __call__(self, x: Array) -> Array:
-        """Apply the approximate inverse."""
+ZERO_EIGENVALUE = 1e-12
+"""Share of the largest eigenvalue of a covariance that each has at least."""
 
 
-@dataclass(frozen=True)
-class CholeskyPreconditioner:
-    """Cholesky factor of a diagonally scaled normal matrix."""
-
-    triangle: Array
-    scale: Vector
-    shift: float
-    n: int | None  # None: the unknowns are a plain vector
-    dtype: npt.DTypeLike
-
-    def smallest_eigenvalue(self) -> float:
-        """Estimate, by inverse iteration, of the factored matrix; 0.0 if the shift hides it."""
-        x = np.random.default_rng(0).standard_normal(self.scale.size)
-        growth = 1.0
-        top = float(self.scale.max())
-        for _ in range(8):
-            right = (self.scale / top * (x / np.linalg.norm(x))).astype(self.triangle.dtype)
-            x = self.scale * solve_upper(self.triangle, right)
-            growth = float(np.linalg.norm(x)) * top
-        hidden = 100.0 * self.shift / top**2
-        return 1.0 / growth if growth * hidden < 1.0 else 0.0
-
-    def __call__(self, x: Array) -> Array:
-        """Apply the inverse of the factored matrix."""
-        flat = x if self.n is None else pack(x)
-        # Right sides span many powers of ten over a solve; float32 does not.
-        scaled = self.scale * flat
-        size = np.abs(scaled).max()
-        size = np.where(size > 0.0, size, 1.0)
-        solution = solve_upper(self.triangle, (scaled / size).astype(self.triangle.dtype))
-        flat = self.scale * solution.astype(np.float64) * size
-        return flat if self.n is None else unpack(flat, self.n, self.dtype)
+def by_gram(F: Sensing) -> bool:
+    """Return whether the unknowns are the span of few measurements."""
+    return F.m <= min(F.unknowns, MAX_GRAM_ROWS) or F.m < F.n
 
 
-def cholesky(
-    M: Array, factor: float, n: int | None, dtype: npt.DTypeLike
-) -> CholeskyPreconditioner | None:
-    """Factor ``factor * M`` (upper triangle, in place), scaled to unit diagonal and shifted.
+class SeenRows:
+    """The sensing map on vectors x with ``F(A) = L x``, ``K = L L^T``.
 
-    The shift covers rounding and the directions that no measurement sees; None when the matrix
-    is still not positive definite, or there is nothing to factor.
-    """
-    diagonal = M.diagonal().astype(np.float64)
-    floor = float(diagonal.max(initial=np.nan if not diagonal.size else 0.0)) * 1e-20
-    if not np.isfinite(floor):
-        return None
-    scale = 1.0 / np.sqrt(np.maximum(diagonal, max(floor, float(np.finfo(M.dtype).tiny))))
-    narrow = scale.astype(M.dtype)
-    look()
-    M *= narrow[:, None]
-    M *= narrow[None, :]
-    size = M.shape[0]
-    shift = float(np.finfo(M.dtype).eps) * (4.0 + np.sqrt(size))
-    M[np.diag_indices(size)] = 1.0 + shift
-    triangle, info = factor_upper(M)
-    if info != 0:
-        return None
-    return CholeskyPreconditioner(triangle, scale / np.sqrt(factor), shift, n, dtype)
+    No n by n matrix is formed: ``A = F*(c)`` with the coefficients of `coefficients`. The norm of x
+    is that of A.
 
+    Parameters
+    ----------
+    F : Sensing
+        Rows, on NumPy's arrays.
 
-@dataclass(frozen=True)
-class MomentPreconditioner:
-    """Inverse of the normal matrix that Gaussian rows of the same covariance would have.
-
-    For Gaussian u with covariance C, ``E[u* A u . u u*] = k C A C + tr(C A) C``, k = 2 for real
-    and 1 for complex rows, which has a closed inverse.
+    Notes
+    -----
+    K is factored for rows of unit norm, with pivots and down to rounding, and scaled afterwards:
+    small rows would be rounded away.
     """
 
-    whiten: Array
-    total: float
-    k: float
+    waits = False
+    is_complex = False
+    dtype = np.dtype(np.float64)
 
-    def __call__(self, x: Array) -> Array:
-        """Apply the inverse."""
-        white = self.whiten @ x @ self.whiten
-        trace = scalar(np.trace(white).real) / (self.k + x.shape[0])
-        white[np.diag_indices(x.shape[0])] -= trace
-        return self.whiten @ white @ self.whiten / (self.k * self.total)
+    def __init__(self, F: Sensing) -> None:
+        K = F.gram()
+        norms = np.sqrt(np.maximum(K.diagonal(), 0.0))  # of sums that cancel, rounding alone
+        norms = np.where(norms > 0.0, norms, 1.0)
+        for scales in (norms[:, None], norms):
+            look()
+            K /= scales
+        L, order = pivoted(K, len(K) * EPS)
+        L = L * norms[:, None] if L.shape[1] else np.zeros((len(L), 1))
+        self.L: Vector = L
+        self.pivots: npt.NDArray[np.intp] = order[: L.shape[1]]
+        self.m, self.unknowns = L.shape
+        self.n = self.unknowns
 
-
-class MinimaxCoordinates(Protocol):
-    """Unknowns of a fit, and the scaled sensing map ``x -> F(A(x)) / delta`` on them."""
-
-    @property
-    def precisions(self) -> tuple[int, ...]:
-        """Preconditioners worth trying, cheapest first: bits of the factor, 0 for none."""
-
-    def patience(self, precision: int) -> int:
-        """Conjugate-gradient steps after which the next preconditioner is the cheaper way."""
-
-    def forward(self, x: Array) -> Vector:
-        """Return ``F(A(x)) / delta``, shape (m,)."""
-
-    def adjoint(self, y: Vector) -> Array:
-        """Return the transpose of `forward` applied to y."""
-
-    def product(self, x: Array, d: Vector, shift: Vector) -> tuple[Array, Vector]:
-        """Return ``adjoint(d * forward(x) + shift)`` and ``forward(x)`` in one pass."""
-
-    def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
-        """Return an approximate inverse of ``adjoint(d * forward(.))``; None if it failed."""
-
-
-@dataclass(frozen=True)
-class MatrixCoordinates:
-    """The unknown is A itself, an n-by-n array; for m above the number of unknowns."""
-
-    F: Sensing
-    delta: Vector
-
-    @property
-    def precisions(self) -> tuple[int, ...]:
-        """A factor costs about n^2 / 40 products: small problems begin with it."""
-        if self.F.n < MIN_GRADIENT_ORDER:
-            return (32, 64)
-        room = MAX_FACTOR_BYTES / self.F.unknowns**2
-        return tuple(bits for bits in (0, 32, 64) if bits / 8 <= room)
-
-    def patience(self, precision: int) -> int:
-        """Half the price of a factor, as a step solves twice; few steps where there is one."""
-        if precision == self.precisions[-1]:
-            return MAX_GRADIENTS
-        return 20 if precision else self.F.n**2 // 80
+    def beside(self, values: Any) -> Any:
+        """The values as they are."""
+        return values
 
     def forward(self, x: Array) -> Vector:
-        """Return ``F(x) / delta``."""
-        return self.F.forward(x) / self.delta
+        """``F(A)``."""
+        return np.asarray(self.L @ x)
 
     def adjoint(self, y: Vector) -> Array:
-        """Return ``F*(y / delta)``."""
-        return self.F.adjoint(y / self.delta)
+        """The transpose of `forward`."""
+        return np.asarray(self.L.T @ y)
 
-    def product(self, x: Array, d: Vector, shift: Vector) -> tuple[Array, Vector]:
-        """Return ``adjoint(d * forward(x) + shift)`` and ``forward(x)``."""
-        z = self.forward(x)
-        return self.adjoint(d * z + shift), z
-
-    def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
-        """Return the Cholesky factor, or the moment model for precision 0."""
-        weight = d / self.delta**2
-        if precision > 0:
-            dtype = np.float32 if precision == 32 else np.float64
-            # Weights far from 1 would leave the range of float32.
-            top = float(weight.max())
-            if not (0.0 < top < np.inf):
-                return None
-            M = self.F.normal(weight / top, dtype)
-            return cholesky(M, top, self.F.n, self.F.dtype)
-        total = float(weight.sum())
-        covariance = self.adjoint(weight * self.delta / total)
-        values, vectors = np.linalg.eigh(covariance)
-        values = np.maximum(values, 1e-12 * values[-1])
-        whiten = (vectors / np.sqrt(values)) @ vectors.conj().T
-        return MomentPreconditioner(whiten, total, 1.0 if self.F.is_complex else 2.0)
-
-
-@dataclass(frozen=True)
-class GramCoordinates:
-    """The unknown is a vector x with ``F(A) = L x``, ``K = L L^T``; for few measurements.
-
-    Nothing n by n is formed: ``A = F*(c)`` with the coefficients of `coefficients`.
-    """
-
-    L: Vector
-    pivots: npt.NDArray[np.intp]
-    delta: Vector
-
-    @property
-    def precisions(self) -> tuple[int, ...]:
-        """Always a factor in float64."""
-        return (64,)
-
-    def patience(self, precision: int) -> int:
-        """There is nothing to change to."""
-        return MAX_GRADIENTS
-
-    def forward(self, x: Array) -> Vector:
-        """Return ``F(A(x)) / delta``."""
-        return np.asarray(self.L @ x) / self.delta
-
-    def adjoint(self, y: Vector) -> Array:
-        """Return the transpose of `forward` applied to y."""
-        return np.asarray(self.L.T @ (y / self.delta))
-
-    def product(self, x: Array, d: Vector, shift: Vector) -> tuple[Array, Vector]:
-        """Return ``adjoint(d * forward(x) + shift)`` and ``forward(x)``."""
-        z = self.forward(x)
-        return self.adjoint(d * z + shift), z
-
-    def preconditioner(self, d: Vector, precision: int) -> Preconditioner | None:
-        """Return the Cholesky factor of ``L^T diag(d / delta^2) L``."""
-        look()
-        rows = self.L * (np.sqrt(d) / self.delta)[:, None]
-        return cholesky(_inner(rows), 1.0, None, np.float64)
-
-    def unknowns(self, values: Vector) -> Vector:
-        """Return the x whose ``F(A(x))`` has these values at the pivot rows."""
-        kept = self.pivots[: self.L.shape[1]]
-        return np.asarray(solve_triangular(self.L[kept], values[kept], lower=True))
-
-    def coefficients(self, x: Array) -> Vector:
-        """Return c with ``A(x) = F*(c)``, supported on the pivot rows."""
-        c = np.zeros(self.L.shape[0])
-        kept = self.pivots[: self.L.shape[1]]
-        c[kept] = solve_triangular(self.L[kept], x, lower=True, trans="T")
+    def coefficients(self, x: Vector) -> Vector:
+        """c with ``A = F*(c)``, which is 0 but at the pivots."""
+        c = np.zeros(self.m)
+        if not x.any():
+            return c
+        triangle = self.L[self.pivots]
+        c[self.pivots] = solve_triangular(triangle, x, lower=True, trans="T")
         return c
 
 
-def _inner(rows: Vector) -> Array:
-    """Return ``rows^T rows``, at least its upper triangle, in Fortran order."""
-    if not divided(len(rows) * float(rows.shape[1]) ** 2):
-        return np.asfortranarray(rows.T @ rows)
-    return inner_upper(rows)
+class SeenRowsCoordinates(PlainCoordinates):
+    """Those of `SeenRows`: x itself."""
+
+    F: Any
+    rowwise = False
+
+    def __init__(self, F: Any, hessian: float, kept: dict[str, Any]) -> None:
+        super().__init__(F, hessian, kept, hessian)
+
+    def pack(self, x: Array) -> Vector:
+        """All of it."""
+        return x
+
+    def unpack(self, x: Vector) -> Array:
+        """All of it."""
+        return x
+
+    def features(self, index: npt.NDArray[np.intp]) -> Vector:
+        """Rows of L."""
+        return np.asarray(self.F.L[index])
+
+    def squared(self) -> Vector:
+        """Squared norms."""
+        return np.vecdot(self.F.L, self.F.L)
+
+    def normal(self, weights: Vector, single: bool) -> Vector:
+        """``L^T diag(weights) L``."""
+        look()
+        L = self.F.L * np.sqrt(weights)[:, None]
+        return inner_upper(L.astype(np.float32 if single else np.float64, copy=False))
 
 
-def gram_coordinates(F: Sensing, delta: Vector) -> GramCoordinates:
-    """Pivoted Cholesky of ``K_ij = |<u_i, u_j>|^2`` down to rounding.
+class GradientSystem(KernelSystem):
+    """The normal equations by conjugate gradients.
 
-    It is that of rows of unit norm, scaled afterwards: the small rows would be rounded away.
+    Preconditioned by the normal matrix that Gaussian rows of the same covariance C would have:
+    ``E[u* A u . u u*] = k C A C + tr(C A) C``, k = 2 for real and 1 for complex rows, which has a
+    closed inverse.
     """
-    K = F.gram()
-    m = K.shape[0]
-    squares = np.sqrt(np.maximum(K.diagonal(), 0.0))  # of sums that cancel, rounding alone
-    even = bool(np.all(np.abs(squares - 1.0) <= 1e-12))
-    if not even:
-        squares = np.where(squares > 0.0, squares, 1.0)
-        look()
-        K /= squares[:, None]
-        look()
-        K /= squares
-        look()
-    L, order = pivoted(K, m * float(np.finfo(float).eps))
-    if not even:
-        L *= squares[:, None]
-    return GramCoordinates(L, order, delta)
+
+    def __init__(
+        self,
+        coordinates: GradientCoordinates,
+        E: Any,
+        equal: Mask,
+        enough: float = MIN_RESIDUAL,
+        single: bool = False,
+    ) -> None:
+        weights = 1.0 / E
+        self.at, self.E, self.weights = coordinates, E, weights
+        self.eye = coordinates.F.beside(np.eye(coordinates.n, dtype=coordinates.dtype))
+        self.enough, self.single = max(enough, ROUGH_RESIDUAL), single
+        total = scalar(weights.sum())
+        values, vectors = np.linalg.eigh(coordinates.adjoint(weights) / total)
+        values = np.maximum(values, ZERO_EIGENVALUE * values[-1])
+        self.whiten = (vectors / np.sqrt(values)) @ vectors.conj().T
+        self.k = 1.0 if coordinates.F.is_complex else 2.0
+        self.total = self.k * total
+
+    def solve(self, R: Array, h: Any) -> tuple[Array, Any, Any]:
+        """Return x, (n, n), y, (m,), and ``F(x)``."""
+        at, weights = self.at, self.weights
+        rest = R + at.adjoint(weights * h)
+        x, direction = np.zeros_like(rest), np.zeros_like(rest)
+        best, before = x, 1.0
+        size = smallest = float(np.linalg.norm(rest))
+        goal, count = self.enough * size, 0
+        while count < MAX_GRADIENTS and goal < size < MAX_GROWTH * smallest:
+            look()
+            ahead = self._model(rest)
+            after = scalar(np.vdot(ahead, rest).real)
+            direction = ahead + (after / before) * direction
+            image = at.adjoint(weights * at.forward(direction))
+            step = after / scalar(np.vdot(direction, image).real)
+            x, rest, before = x + step * direction, rest - step * image, after
+            size, slope = numbers(np.linalg.norm(rest), after)
+            if not (np.isfinite(size) and slope > 0.0):
+                break
+            if size < smallest:
+                best, smallest = x, size
+            count += 1
+        image = at.forward(best)
+        return best, weights * (image - h), image
+
+    def _model(self, x: Array) -> Array:
+        """The inverse of that model."""
+        white = self.whiten @ x @ self.whiten
+        shift = scalar(np.trace(white).real) / (self.k + len(x))
+        white = white - shift * self.eye
+        return self.whiten @ white @ self.whiten / self.total
+
+
+class GradientCoordinates(PlainCoordinates):
+    """All symmetric or Hermitian matrices, as they are."""
+
+    rowwise = False
+    system = GradientSystem
+
+    def __init__(self, F: Sensing, hessian: float, kept: dict[str, Any]) -> None:
+        super().__init__(F, hessian, kept, hessian)

@@ -29,9 +29,8 @@ import numpy.typing as npt
 from quadsense.core.packed import Array, Vector
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax import iteration
-from quadsense.methods.minimax.coordinates import MatrixCoordinates
 from quadsense.methods.minimax.iteration import IterationState, verdict
-from quadsense.methods.minimax.program import MinimaxProgram, excess, leaning
+from quadsense.methods.minimax.program import MinimaxProgram, leaning, worst_ratio
 from quadsense.methods.minimax.traits import FIRST, LEAST, MORE, MOST, grows
 from quadsense.system.watch import look
 
@@ -126,8 +125,8 @@ def start(problem: GrowingProgram, near: Array | None = None) -> GrowingState:
         x, passes = near, 1
         z, found = _pass_over(problem, near, _known(index, F.m), 0.0, 0)
         index = np.union1d(index, found.index)
-    ratio, rounding = iteration.worst_ratio(problem, x, z)
-    inner = iteration.start(_on(problem, index), near)
+    ratio, rounding = worst_ratio(problem, x, z)
+    inner = iteration.start(_on(problem, index))
     nothing = np.zeros(F.m)
     state = GrowingState(0, x, z, ratio, rounding, 0.0, nothing, index, inner, passes, ratio == 0.0)
     return _bounded(state, inner)
@@ -187,13 +186,13 @@ def _grown(problem: GrowingProgram, state: GrowingState, target: bool, gap: floa
         return replace(after, stalled=verdict(after.inner, target=False, gap=goal) is not None)
     kept = _kept(problem, after.index, z, found.index.size)
     index = np.union1d(kept, found.index)
-    inner = iteration.start(_on(problem, index, found), x)
+    inner = iteration.start(_on(problem, index, found))
     return _bounded(replace(after, index=index, iteration=after.iteration + 1), inner)
 
 
 def _better(problem: GrowingProgram, state: GrowingState, x: Array, z: Vector) -> GrowingState:
     """The state with the best point between its x and that one, whose residuals are z."""
-    ends = excess(problem, state.z), excess(problem, z)
+    ends = leaning(problem.sides, state.z), leaning(problem.sides, z)
     rows = np.flatnonzero(np.maximum(*ends) >= min(state.lower, float(np.max(ends[1]))))
     sides, here, there = problem.sides[:, rows], state.z[rows], z[rows]
 
@@ -203,7 +202,7 @@ def _better(problem: GrowingProgram, state: GrowingState, x: Array, z: Vector) -
     share = _lowest(worst)
     if share < 1.0:
         x, z = state.x + share * (x - state.x), state.z + share * (z - state.z)
-    ratio, rounding = iteration.worst_ratio(problem, x, z)
+    ratio, rounding = worst_ratio(problem, x, z)
     if not ratio < state.max_ratio:
         return state
     return replace(state, x=x, z=z, max_ratio=ratio, rounding=rounding)
@@ -274,7 +273,7 @@ def _kept(problem: GrowingProgram, index: Index, z: Vector, coming: int) -> Inde
     room = MOST * _unit(problem.F) - coming
     if index.size <= room:
         return index
-    out = excess(problem, z)[index]
+    out = leaning(problem.sides, z)[index]
     return np.sort(index[np.argsort(-out, kind="stable")[:room]])
 
 
@@ -292,9 +291,7 @@ def _on(problem: GrowingProgram, index: Index, found: Worst | None = None) -> Mi
         order = np.argsort(numbers, kind="stable")
         some = Sensing.of(rows[order[np.isin(numbers[order], index)]])
     b, delta, sides = problem.b[index], problem.delta[index], problem.sides[:, index]
-    program = MinimaxProgram(
-        some, b, delta, sides, MatrixCoordinates(some, delta), problem.max_norm
-    )
+    program = MinimaxProgram(some, some, b, delta, sides, problem.max_norm)
     problem.held[:] = [(index, program)]
     return program
 

@@ -1,6 +1,6 @@
 """The smallest worst-case error, with both bounds, or a proof that a tolerance cannot be met.
 
-In stages: the start itself, the interior-point method by normal equations, and the kernel.
+In stages: the start itself, the interior-point kernel on the difference from it, and on A itself.
 """
 
 from __future__ import annotations
@@ -12,32 +12,17 @@ from typing import TypeAlias
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.forms import MeasuredForm
 from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
-from quadsense.methods.base import (
-    COLD,
-    Problem,
-    Stepped,
-    Warm,
-    own,
-    shifted_readings,
-    start_matrix,
-    weighed_rows,
-)
-from quadsense.methods.minimax import growing, iteration, kernel
-from quadsense.methods.minimax.coordinates import GramCoordinates, MatrixCoordinates
+from quadsense.methods.base import COLD, Problem, Stepped, Warm, own, start_matrix
+from quadsense.methods.minimax import growing, iteration
+from quadsense.methods.minimax.coordinates import by_gram
 from quadsense.methods.minimax.growing import GrowingProgram, as_growing, worth
-from quadsense.methods.minimax.program import (
-    MinimaxProgram,
-    asked,
-    by_gram,
-    excess,
-    prepare,
-)
+from quadsense.methods.minimax.program import MinimaxProgram, asked, leaning, prepare
 from quadsense.methods.minimax.traits import MinimaxTraits
 from quadsense.proofs.symmetric import check_proof
 from quadsense.system.watch import part
@@ -48,8 +33,8 @@ class Stage(IntEnum):
     """What the state is of."""
 
     START = 0  # A_1 itself
-    FAST = 1  # interior point by normal equations, from A_1
-    KERNEL = 2  # the interior-point kernel (see `minimax.kernel`), for A itself
+    FAST = 1  # the interior-point kernel on the difference from A_1
+    KERNEL = 2  # the same for A itself
 
 
 class Stages:
@@ -60,9 +45,6 @@ class Stages:
     given, problem : Problem
         As it came, and with a start that makes sense.
     asked : AskedRows
-    weighed, squares : bool, ndarray
-        Whether the rows of `fast` are scaled so that all tolerances are the same, and the squares
-        of those scales.
     fast : MinimaxProgram or None
         For the difference from A_1, in units of ``asked.scale``; None where nothing is asked.
     balanced : (ndarray, ndarray) or None
@@ -79,51 +61,33 @@ class Stages:
         self.problem = problem
         self.balanced: tuple[Vector, Vector] | None = None
         self.fast: MinimaxProgram | None = None
-        self.weighed = False
-        self.squares = np.ones_like(what.b)
         if what.b.size:
             image = to_numpy(replace(problem, b=0.0 * problem.b).initial_residual())
-            left = what.b - what.of(image) / what.scale
-            F = what.on(problem.rows)
-            if by_gram(F):  # factored with pivots, by LAPACK
-                F = what.on(problem.rows.on_numpy())
-            squares = float(what.delta.min()) / what.delta
-            self.weighed = float(squares.min()) <= 1.0 - 1e-12  # otherwise equal up to rounding
-            if self.weighed:
-                self.squares, F = squares, F.weighed(F.beside(np.sqrt(squares)))
-            self.fast = prepare(F, self.squares * left, self.squares * what.delta, what.sides)
-            if isinstance(self.fast.coordinates, MatrixCoordinates) and worth(F):
+            self.fast = self._program(what.b - what.of(image) / what.scale)
+            if isinstance(self.fast.F, Sensing) and worth(self.fast.F):
                 self.fast = as_growing(self.fast)
 
-    @cached_property
-    def kernel(self) -> kernel.KernelStageProgram | None:
-        """For A itself, on unit rows; None where it would take too long."""
+    def _program(self, b: Vector) -> MinimaxProgram:
+        """That of these readings of the rows that ask."""
         what = self.asked
-        if not what.b.size or not kernel.fits(what.b.size, self.problem.rows.unknowns):
+        F = what.on(self.problem.rows)
+        if by_gram(F):  # factored with pivots, by LAPACK
+            F = what.on(self.problem.rows.on_numpy())
+        return prepare(F, b, what.delta, what.sides)
+
+    @cached_property
+    def kernel(self) -> MinimaxProgram | None:
+        """For A itself; None where rows are slow to read."""
+        if self.fast is None or isinstance(self.fast, GrowingProgram):
             return None
-        return kernel.prepare(what.on(self.problem.rows.on_numpy()), what, self.problem.target)
+        return replace(self._program(self.asked.b), even=self.problem.target)
 
     def unknowns(self, fit: SensedMatrix) -> Array | None:
-        """What `fast` has for a matrix, where that is cheap to find."""
-        program = self.fast
-        assert program is not None
-        coordinates = program.coordinates
-        if isinstance(coordinates, MatrixCoordinates):
-            near = (np.asarray(fit) - start_matrix(self.problem)) / self.asked.scale
-            return program.F.beside(near)
-        if not isinstance(coordinates, GramCoordinates):
+        """What `fast` has for a matrix, where that tells which rows matter."""
+        if not isinstance(self.fast, GrowingProgram):
             return None
-        problem, form = self.problem, fit.form
-        if not isinstance(form, MeasuredForm):
-            difference = (np.asarray(fit) - start_matrix(problem)) / self.asked.scale
-            return coordinates.unknowns(program.F.forward(difference))
-        if form.rows is not problem.rows or form.tau != problem.tau:
-            return None
-        if form.base is not problem.base:
-            return None
-        c = -to_numpy(form.c) if problem.c_start is None else to_numpy(problem.c_start - form.c)
-        # A = F*(c) reads K c = L (L^T c); rows are those that ask, weighed.
-        return np.asarray(coordinates.L.T @ (self.asked.of(c) / self.squares / self.asked.scale))
+        near = (np.asarray(fit) - start_matrix(self.problem)) / self.asked.scale
+        return self.fast.F.beside(near)
 
     def program(self, stage: Stage) -> MinimaxProgram:
         """The linear program of a stage."""
@@ -131,28 +95,18 @@ class Stages:
         assert program is not None
         return program
 
-    def dual(self, stage: Stage, y: Vector) -> Vector:
+    def dual(self, y: Vector) -> Vector:
         """The vector of a lower bound on all unit rows."""
-        y = np.asarray(y)
-        y = y if stage is Stage.KERNEL else self.squares * y
-        return self.asked.spread(y, self.problem.m)
+        return self.asked.spread(np.asarray(y), self.problem.m)
 
 
-Inner: TypeAlias = iteration.IterationState | growing.GrowingState | kernel.KernelStageState
+Inner: TypeAlias = iteration.IterationState | growing.GrowingState
 
 CLOSE_GAP = 1e-9
 """Relative gap of the bounds where the one asked for did not suffice."""
 
 MAX_FORMED_ORDER = 2000
 """Order of A up to which it may be formed though its coefficients are known."""
-
-
-def equal_tolerances(problem: Problem) -> tuple[MinimaxProgram, Vector]:
-    """The linear program on the rows of `weighed_rows`, and their squared norms."""
-    rows, squares = weighed_rows(problem)
-    delta = to_numpy(problem.delta)
-    program = prepare(rows, squares * shifted_readings(problem), squares * delta, problem.sides)
-    return program, squares
 
 
 @dataclass(frozen=True)
@@ -162,7 +116,7 @@ class MinimaxState:
     Attributes
     ----------
     stage : Stage
-    inner : IterationState, GrowingState, KernelStageState or None
+    inner : IterationState, GrowingState or None
         The interior-point iterate, on all rows or on those that matter; None at the start.
     max_ratio, rounding : float
         Worst ratio of the best matrix of this stage, and a bound on its rounding error.
@@ -224,7 +178,7 @@ class Minimax(MinimaxTraits, Stepped):
         program = stages.fast
         if program is None:
             return 0.0, 0.0
-        ratio = float(np.max(excess(program, -program.b / program.delta)))
+        ratio = float(np.max(leaning(program.sides, -program.b / program.delta)))
         if ratio > 1.0:
             return ratio, 0.0
         problem, what = stages.problem, stages.asked
@@ -240,15 +194,12 @@ class Minimax(MinimaxTraits, Stepped):
     ) -> MinimaxState:
         """The first state of a stage; bounds that an earlier one could not prove are dropped."""
         program = stages.program(stage)
-        near = None if fit is None else stages.unknowns(fit)
         inner: Inner
-        if isinstance(program, kernel.KernelStageProgram):
-            inner = kernel.start(program)
-        elif isinstance(program, GrowingProgram):
-            inner = growing.start(program, near)
+        if isinstance(program, GrowingProgram):
+            inner = growing.start(program, None if fit is None else stages.unknowns(fit))
         else:
-            inner = iteration.start(program, near)
-        dual = stages.dual(stage, inner.y)
+            inner = iteration.start(program)
+        dual = stages.dual(inner.y)
         ratio, rounding, lower = inner.max_ratio, inner.rounding, inner.lower
         gap = stages.problem.options.gap if goal == 1.0 else CLOSE_GAP
         return MinimaxState(stage, inner, ratio, rounding, lower, dual, goal, gap, done)
@@ -263,7 +214,7 @@ class Minimax(MinimaxTraits, Stepped):
         done = 0 if state.inner is None else inner.iteration - state.inner.iteration
         lower, dual = state.lower, state.dual
         if inner.lower > lower:
-            lower, dual = inner.lower, stages.dual(state.stage, inner.y)
+            lower, dual = inner.lower, stages.dual(inner.y)
         return replace(
             state,
             inner=inner,
@@ -299,9 +250,6 @@ class Minimax(MinimaxTraits, Stepped):
         """Return the interior-point iterate, advanced to iteration `end`."""
         target, linear = self._deciding(stages, state), stages.program(state.stage)
         left, inner = end - state.iteration, state.inner
-        if isinstance(linear, kernel.KernelStageProgram):
-            assert isinstance(inner, kernel.KernelStageState)
-            return kernel.advance(linear, inner, left, target=target, gap=state.gap)
         if isinstance(linear, GrowingProgram):
             assert isinstance(inner, growing.GrowingState)
             return growing.advance(linear, inner, left, target=target, gap=state.gap)
@@ -423,7 +371,7 @@ class Minimax(MinimaxTraits, Stepped):
         with np.errstate(under="ignore"):
             fit, formed = iteration.matrix(stages.program(state.stage), state.inner)
             if not formed:
-                c = stages.dual(state.stage, scale * np.asarray(fit))
+                c = stages.dual(scale * np.asarray(fit))
                 if not (state.formed or self._cancels(problem, c)):
                     return problem.matrix(own(problem, -c))
                 fit = to_numpy(problem.rows.adjoint(own(problem, c))) / scale

@@ -1,4 +1,4 @@
-"""The linear program of `iteration`: rows that ask for something, their units, coordinates for A.
+"""The smallest worst ratio on given rows: which of them ask for something, their units, the fit.
 
 A row with one end has no width of its own, and what a problem calls its delta is only a unit. One
 far from the size of the ends is chosen anew; the ends stay where they are.
@@ -6,23 +6,31 @@ far from the size of the ends is chosen anew; the ends stay where they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import LinAlgError
 
 from quadsense.arrays import to_numpy
-from quadsense.core.intervals import Intervals
+from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.packed import Array, Vector
+from quadsense.core.question import Question
+from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import Problem
+from quadsense.methods.base import LENIENT, Problem
+from quadsense.methods.conic.direction import REGULARIZATION
+from quadsense.methods.conic.program import SIGNS, KernelProgram, Mask
+from quadsense.methods.conic.program import prepare as prepare_kernel
+from quadsense.methods.conic.system import ROUGH_RESIDUAL, KernelSystem, system_of
 from quadsense.methods.minimax.coordinates import (
-    MatrixCoordinates,
-    MinimaxCoordinates,
-    gram_coordinates,
+    GradientCoordinates,
+    SeenRows,
+    SeenRowsCoordinates,
+    by_gram,
 )
-from quadsense.methods.minimax.newton import SIGNS, Mask
+from quadsense.methods.minimax.traits import FACTORED
 from quadsense.proofs.symmetric import NORM_FACTOR, data_scale
 
 UNIT_SHARE = 0.01
@@ -37,8 +45,15 @@ MAX_CERTAIN_SIZE = 2.0**50
 MAX_EXPONENT_SPREAD = 400
 """Powers of two between the smallest unit and the largest end, at most."""
 
-MAX_GRAM_ROWS = 6000
-"""Beyond, the m-by-m Gram matrix costs more than products with U."""
+
+MIN_WEIGHT = 1e-30
+"""Share of the largest weight that each row has at least."""
+
+MIN_EVEN_WEIGHT = 0.01
+"""The same of rows that are weighed about alike."""
+
+MAX_FITS = 8
+"""Rounds of least squares at most."""
 
 
 @dataclass(frozen=True)
@@ -146,14 +161,71 @@ def _scaled(index: npt.NDArray[np.intp] | None, b: Vector, intervals: Intervals)
 
 @dataclass(frozen=True)
 class MinimaxProgram:
-    """Measurements, which ends of their intervals exist, and coordinates for A."""
+    """Measurements, and which ends of their intervals exist.
 
-    F: Sensing
+    Attributes
+    ----------
+    rows : Sensing
+    F : Sensing or SeenRows
+        The same, in the coordinates of the unknowns.
+    b, delta : ndarray, shape (m,)
+    sides : ndarray of bool, shape (2, m)
+        Whether there is an upper end, and a lower end.
+    max_norm : float
+        A larger fit is not believed.
+    even : bool
+        Whether the kernel counts all misses of intervals alike: of tolerances that differ by many
+        powers of ten it then knows sooner whether there is a fit.
+    """
+
+    rows: Sensing
+    F: Any
     b: Vector
     delta: Vector
-    sides: Mask  # (2, m): has an upper end, has a lower end
-    coordinates: MinimaxCoordinates
+    sides: Mask
     max_norm: float
+    even: bool = False
+
+    @property
+    def weights(self) -> Vector:
+        """Of squares of residuals, where these count in units of the tolerances."""
+        return self.sides.any(axis=0) / self.delta**2
+
+    @cached_property
+    def system(self) -> KernelSystem | None:
+        """The normal equations of least squares of these weights; None where there is none."""
+        return self.system_of(self.weights)
+
+    def system_of(self, weights: Vector) -> KernelSystem | None:
+        """The same of other weights."""
+        kernel, equal = self.kernel, self.F.beside(np.zeros(weights.size, bool))
+        E = 1.0 / np.maximum(weights / float(np.max(weights)), MIN_WEIGHT)
+        at = kernel.coordinates(self.F, REGULARIZATION, kernel.kept)
+        try:
+            return system_of(at, self.F.beside(E), equal, ROUGH_RESIDUAL, True)
+        except LinAlgError:
+            return None
+
+    @cached_property
+    def kernel(self) -> KernelProgram:
+        """That of the interior-point kernel."""
+        upper, lower = self.sides
+        wide = self.delta if self.even else 0.0 * self.delta
+        lo, hi = np.where(lower, self.b - wide, -np.inf), np.where(upper, self.b + wide, np.inf)
+        weights = np.ones_like(wide) if self.even else 1.0 / self.delta
+        with LENIENT():
+            question = Question("slack_max", lo, hi, weights, 0.0 * wide, np.zeros(wide.size, bool))
+            found = prepare_kernel(self.rows, question)
+        first = self.weights / float(np.max(self.weights))
+        if float(np.min(first)) > MIN_EVEN_WEIGHT:  # then rows see as much with these weights
+            found.kept["weights"] = 1.0 / (1.0 / first)
+        if self.rows.unknowns > FACTORED and not by_gram(self.rows):
+            return replace(found, coordinates=GradientCoordinates)
+        if isinstance(self.F, SeenRows):
+            zero = np.zeros(self.F.n)
+            F: Any = self.F
+            return replace(found, F=F, C=zero, P=zero, coordinates=SeenRowsCoordinates)
+        return found
 
 
 def prepare(
@@ -172,28 +244,61 @@ def prepare(
     """
     if sides is None:
         sides = np.ones((2, b.size), dtype=bool)
-    F = Sensing.of(U)
-    scale = data_scale(b, delta)
-    b, delta, sides = (F.beside(values) for values in (b, delta, sides))
-    coordinates = gram_coordinates(F, delta) if by_gram(F) else MatrixCoordinates(F, delta)
-    return MinimaxProgram(F, b, delta, sides, coordinates, NORM_FACTOR * scale)
-
-
-def by_gram(F: Sensing) -> bool:
-    """Whether the unknowns are the span of few measurements."""
-    return F.m <= min(F.unknowns, MAX_GRAM_ROWS) or F.m < F.n
-
-
-def residual(problem: MinimaxProgram, x: Array) -> Vector:
-    """Return ``(F(A) - b) / delta``, shape (m,)."""
-    return problem.coordinates.forward(x) - problem.b / problem.delta
-
-
-def excess(problem: MinimaxProgram, z: Vector) -> Vector:
-    """How far each row leans out of its interval, in tolerances; at most 1 where it is met."""
-    return leaning(problem.sides, z)
+    rows = Sensing.of(U)
+    F = SeenRows(rows) if by_gram(rows) else rows
+    return MinimaxProgram(rows, F, b, delta, sides, NORM_FACTOR * data_scale(b, delta))
 
 
 def leaning(sides: Mask, z: Vector) -> Vector:
-    """The same, of rows that have these ends."""
-    return np.max(np.where(sides, -SIGNS * z, 0.0), axis=0)
+    """By how many tolerances rows with these ends are missed; at most 1 where they are met."""
+    return np.max(np.where(sides, SIGNS * z, 0.0), axis=0)
+
+
+def least_squares(
+    program: MinimaxProgram, weights: Vector | None = None, rounds: int = MAX_FITS
+) -> tuple[Array, Vector]:
+    """Minimize ``sum_i weights_i (F(A)_i - b_i)^2 / delta_i^2``.
+
+    Returns the unknowns, and the residuals in units of the tolerances. Each round starts from the
+    residuals of the data, so that a consistent fit ends at rounding.
+    """
+    F = program.F
+    x: Any = np.zeros_like(program.kernel.C)
+    values, cost = np.zeros_like(program.b), np.inf
+    heavy = program.weights if weights is None else weights / program.delta**2
+    with LENIENT():
+        system = program.system if weights is None else program.system_of(heavy)
+        for _ in range(rounds):
+            if system is None:
+                break
+            step, _, _ = system.solve(np.zeros_like(x), F.beside(program.b - values))
+            trial = to_numpy(F.forward(x + step))
+            after = float(heavy @ (trial - program.b) ** 2)
+            if after < cost:
+                x, values = x + step, trial
+            # An inconsistent fit is done once; a consistent one shrinks until rounding.
+            if not after < 0.25 * cost:
+                break
+            cost = after
+    return x, (values - program.b) / program.delta
+
+
+def projected(program: MinimaxProgram, y: Vector) -> Vector:
+    """Return the vector without what keeps ``F*(y)`` from 0."""
+    F, system = program.F, program.system
+    if system is None:
+        return y
+    y = F.beside(y)
+    with LENIENT():
+        return to_numpy(y - system.solve(F.adjoint(y), np.zeros_like(y))[1])
+
+
+def worst_ratio(program: MinimaxProgram, x: Array, z: Vector) -> tuple[float, float]:
+    """The worst ratio of x, whose residuals are z, and how much rounding may add to it."""
+    out = leaning(program.sides, z)
+    # |fl(u* A u) - u* A u| <= gamma(2 n) ||A||_F for a unit u; a complex product doubles it.
+    rows = program.rows
+    factor = 4.0 * (rows.n + 4) * UNIT * rows.amplification * float(np.linalg.norm(x))
+    errors = (factor + 2.0 * UNIT * np.abs(program.b)) / program.delta
+    ratio, most = float(np.max(out)), float(np.max(out + errors))
+    return max(ratio, 0.0), max(most, 0.0) - max(ratio, 0.0)

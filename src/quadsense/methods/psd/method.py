@@ -21,7 +21,7 @@ from quadsense.methods.conic.method import Conic, ConicProgram, ConicState
 from quadsense.methods.minimax.program import AskedRows, asked
 from quadsense.methods.psd import phases
 from quadsense.methods.psd.maps import forward, forward_error, positive_part
-from quadsense.methods.psd.program import ConeProgram, prepare
+from quadsense.methods.psd.phases import ConeProgram, prepare
 from quadsense.methods.psd.traits import PsdTraits, interior_fits
 from quadsense.proofs.positive import PsdCertificate, certify
 from quadsense.vocabulary import Claim, because

@@ -2,12 +2,15 @@
 
 Four methods in turn, each handing what it has to the next when it slows down:
 
-1. `nearest`: the symmetric fit, as long as it is positive definite.
-2. `nearest`: then the matrix nearest to the start that fits exactly; the quickest where one exists.
-3. `projected`: least misses, for data with noise in them; its misses are the proof when nothing
+1. The symmetric fit, as long as it is positive definite.
+2. Then the matrix nearest to the start that fits exactly; the quickest where one exists.
+3. Least misses, for data with noise in them; its misses are the proof when nothing
    fits.
-4. `conic.ratio`: the interior-point kernel, for the edge of feasibility; where its arrays are small
+4. The interior-point kernel, for the edge of feasibility; where its arrays are small
    enough (m up to 5000, or n up to 40 and m up to 30,000).
+
+Everything is in coordinates of the span of the rows: what no row sees is left out, A is 0 there. So
+n may be far above m, and the interior-point method has an interior.
 
 A start within all intervals is the answer. MET and INFEASIBLE are said only of what was recomputed
 from the rows with a rounding bound.
@@ -20,13 +23,30 @@ from enum import StrEnum
 
 import numpy as np
 
-from quadsense.core.intervals import Array, Real
-from quadsense.methods.conic.ratio import RatioState, advance_ratio, start_ratio
-from quadsense.methods.psd import nearest, projected
+from quadsense.core.intervals import EPS, Array, Intervals, Real
+from quadsense.core.products import basis_of_span
+from quadsense.core.records import cached_property
+from quadsense.measurements.sensing import Sensing
+from quadsense.methods.cg.system import CGSystem
+from quadsense.methods.conic.program import KernelProgram
+from quadsense.methods.conic.ratio import RatioState, advance_ratio, ratio_program, start_ratio
 from quadsense.methods.psd.maps import forward, forward_error, positive_part
-from quadsense.methods.psd.program import ConeProgram
+from quadsense.methods.psd.searches import (
+    NearestState,
+    ProjectedState,
+    SymmetricState,
+    advance_misses,
+    advance_nearest,
+    advance_symmetric,
+    misses,
+    start_misses,
+    start_nearest,
+    start_symmetric,
+    suits_symmetric,
+    symmetric_system,
+)
 from quadsense.methods.psd.traits import interior_fits, newton_flops
-from quadsense.proofs.positive import PsdCertificate, certify
+from quadsense.proofs.positive import PsdCertificate, certify, lift_floor
 
 STRIDE = 10
 """Steps between two judgements of progress (docs/theory.md, section 10)."""
@@ -35,10 +55,108 @@ FIRST_AIM = 0.8
 """Ratio aimed at first, so that the least misses are reached in the intervals, not in the limit."""
 
 
-Inner = nearest.SymmetricState | nearest.NearestState | projected.ProjectedState | RatioState
+Inner = SymmetricState | NearestState | ProjectedState | RatioState
 
 
-_BY_MISSES = projected.ProjectedState | RatioState
+_BY_MISSES = ProjectedState | RatioState
+
+
+@dataclass(frozen=True)
+class ConeProgram:
+    """The data, in coordinates of the span of the rows.
+
+    Attributes
+    ----------
+    F : Sensing
+        The rows as given, for proofs: NumPy's arrays.
+    rows : Sensing
+        The rows in coordinates, of length k, for steps: F itself, or the same on its device, where
+        they span the space.
+    basis : ndarray, shape (n, k), or None
+        Orthonormal basis of the span; None where it is everything.
+    intervals, wide : Intervals
+        As asked: for proofs, and those of `rows`.
+    inner : Intervals
+        Narrowed a little, so that what meets them meets the others whatever the rounding.
+    origin : ndarray, shape (k, k)
+        The matrix to stay near to.
+    floor : float
+        See `infeasible.lift_floor`; of F.
+    max_trace : float
+        Where the rows do not span the space: a fit of a larger trace counts as none.
+    """
+
+    F: Sensing
+    rows: Sensing
+    basis: Array | None
+    intervals: Intervals
+    wide: Intervals
+    inner: Intervals
+    origin: Array
+    floor: float
+    max_trace: float
+
+    @cached_property
+    def system(self) -> CGSystem:
+        """That of the symmetric fit."""
+        return symmetric_system(self.rows, self.inner, self.origin)
+
+    @cached_property
+    def kernel(self) -> KernelProgram:
+        """That of the smallest worst ratio."""
+        return ratio_program(self.rows, self.intervals, psd=True)
+
+
+def prepare(
+    U: Array | Sensing,
+    intervals: Intervals,
+    origin: Array | float | None = None,
+    max_trace: float = np.inf,
+    works: Sensing | None = None,
+) -> ConeProgram:
+    """Return the problem in coordinates of the span of the rows.
+
+    Parameters
+    ----------
+    U : Sensing, or ndarray of shape (m, n)
+        Rows, about unit norm.
+    intervals : Intervals
+        Of the m measurements.
+    origin : ndarray (n, n) or float, optional
+        The matrix to stay near to; a number is that multiple of I. By default the mean reading.
+    max_trace : float, optional
+        1e6 times ``n max|b|`` unless finite.
+    works : Sensing, optional
+        The same rows for the steps, where these are done elsewhere.
+    """
+    F = Sensing.of(U)
+    raw = F.narrowed().raw
+    m, n = raw.shape
+    floor = lift_floor(F, intervals) if n <= m else 0.0
+    basis: Array | None = None
+    if n > m:
+        basis = basis_of_span(raw.rows())
+    elif floor == 0.0:
+        values, vectors = np.linalg.eigh(raw.adjoint(np.ones(m)))
+        keep = values > m * EPS * values[-1]
+        basis = None if bool(np.all(keep)) else vectors[:, keep]
+    rows = F.within(basis) if basis is not None else F if works is None else works
+    wide = Intervals.of(*map(rows.beside, (intervals.lo, intervals.hi, intervals.unit)))
+    k = rows.n
+    ends = np.concatenate([intervals.lo, intervals.hi])
+    ends = ends[np.isfinite(ends)]
+    if origin is None:
+        origin = max(0.0, float(np.mean(ends))) if ends.size else 0.0
+    if isinstance(origin, float):
+        near = origin * np.eye(k, dtype=F.dtype)
+    else:
+        near = origin if basis is None else basis.conj().T @ origin @ basis
+    size = float(np.max(np.abs(ends), initial=0.0))
+    error = forward_error(rows, np.sqrt(size) * np.eye(k))
+    margin = np.clip(4.0 * error / intervals.unit, 1e-7, 0.25)
+    limit = max_trace if np.isfinite(max_trace) else 1e6 * n * size
+    inner = wide.widened(rows.beside(1.0 - margin))
+    return ConeProgram(F, rows, basis, intervals, wide, inner, rows.beside(near), floor, limit)
 
 
 class SearchVerdict(StrEnum):
@@ -122,15 +240,15 @@ def start(
     before = None if earlier is None else earlier.inner
     if factor is not None and factor.shape[1] < factor.shape[0]:
         X = factor if problem.basis is None else problem.basis.conj().T @ factor
-        inner: Inner = projected.start(problem.rows, problem.inner, X, FIRST_AIM)
+        inner: Inner = start_misses(problem.rows, problem.inner, X, FIRST_AIM)
     elif problem.inner.target() is not None and not isinstance(before, _BY_MISSES):
         inner = _by_coordinates(problem, before)
     elif before is not None:
-        inner = projected.start(problem.rows, problem.inner, before.X, FIRST_AIM)
+        inner = start_misses(problem.rows, problem.inner, before.X, FIRST_AIM)
     else:
         X, _ = positive_part(problem.origin)
-        inner = projected.start(problem.rows, problem.inner, X, FIRST_AIM)
-    marks = (inner.value,) if isinstance(inner, projected.ProjectedState) else ()
+        inner = start_misses(problem.rows, problem.inner, X, FIRST_AIM)
+    marks = (inner.value,) if isinstance(inner, ProjectedState) else ()
     marked = inner.max_ratio, inner.X
     state = SearchState(inner, inner.X, np.inf, nothing, SearchVerdict.RUNNING, 0, marks, marked)
     state = _offer(problem, state, inner.X, inner.max_ratio)
@@ -149,16 +267,16 @@ def start(
 
 
 def _by_coordinates(
-    problem: ConeProgram, before: nearest.SymmetricState | nearest.NearestState | None
-) -> nearest.SymmetricState | nearest.NearestState:
+    problem: ConeProgram, before: SymmetricState | NearestState | None
+) -> SymmetricState | NearestState:
     """Begin with the measurement coordinates y, those of an earlier problem if given."""
     F, intervals, origin = problem.rows, problem.inner, problem.origin
     if before is None:
-        if nearest.suits_symmetric(F, intervals, origin):
-            return nearest.start_symmetric(problem.system)
-        return nearest.start(F, intervals, origin)
-    memory = before.memory if isinstance(before, nearest.NearestState) else ()
-    return nearest.start(F, intervals, origin, before.y, memory)
+        if suits_symmetric(F, intervals, origin):
+            return start_symmetric(problem.system)
+        return start_nearest(F, intervals, origin)
+    memory = before.memory if isinstance(before, NearestState) else ()
+    return start_nearest(F, intervals, origin, before.y, memory)
 
 
 def matrix(state: SearchState) -> Array:
@@ -174,11 +292,11 @@ def advance(problem: ConeProgram, state: SearchState, steps: int) -> SearchState
         assert inner is not None
         # Progress is judged at whole strides of a method, wherever the caller's steps end.
         stride = min(STRIDE - inner.iteration % STRIDE, end - state.iteration)
-        if isinstance(inner, nearest.SymmetricState):
+        if isinstance(inner, SymmetricState):
             state = _symmetric(problem, state, inner, stride)
-        elif isinstance(inner, nearest.NearestState):
+        elif isinstance(inner, NearestState):
             state = _nearest(problem, state, inner, stride)
-        elif isinstance(inner, projected.ProjectedState):
+        elif isinstance(inner, ProjectedState):
             state = _projected(problem, state, inner, stride)
         else:
             state = _interior(problem, state, inner)
@@ -219,10 +337,10 @@ def _prove(problem: ConeProgram, state: SearchState, y: Real) -> SearchState:
 
 
 def _symmetric(
-    problem: ConeProgram, state: SearchState, inner: nearest.SymmetricState, stride: int
+    problem: ConeProgram, state: SearchState, inner: SymmetricState, stride: int
 ) -> SearchState:
     """Advance the symmetric fit; leave it when it is not positive definite."""
-    after = nearest.advance_symmetric(problem.system, inner, stride)
+    after = advance_symmetric(problem.system, inner, stride)
     state = replace(
         state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
     )
@@ -231,16 +349,16 @@ def _symmetric(
         return state
     if after.max_ratio <= 1.0:
         return _further_in(problem, state)
-    begun = nearest.start(problem.rows, problem.inner, problem.origin)
+    begun = start_nearest(problem.rows, problem.inner, problem.origin)
     state = replace(state, inner=begun, marked=(begun.max_ratio, begun.X))
     return _offer(problem, state, begun.X, begun.max_ratio)
 
 
 def _nearest(
-    problem: ConeProgram, state: SearchState, inner: nearest.NearestState, stride: int
+    problem: ConeProgram, state: SearchState, inner: NearestState, stride: int
 ) -> SearchState:
     """Advance the nearest fit; leave it when the ratio no longer halves in two strides."""
-    after = nearest.advance(problem.rows, problem.inner, problem.origin, inner, stride)
+    after = advance_nearest(problem.rows, problem.inner, problem.origin, inner, stride)
     state = replace(
         state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
     )
@@ -261,18 +379,18 @@ def _nearest(
 
 def _aim(problem: ConeProgram, state: SearchState, X: Array, aim: float) -> SearchState:
     """Begin the least misses at X and this aim, keeping what an earlier aim has learnt."""
-    begun = projected.start(problem.rows, problem.inner, X, aim)
+    begun = start_misses(problem.rows, problem.inner, X, aim)
     before = state.inner
-    if isinstance(before, projected.ProjectedState):
+    if isinstance(before, ProjectedState):
         begun = replace(begun, stiffness=before.stiffness, iteration=before.iteration)
     return replace(state, inner=begun, marks=(begun.value,))
 
 
 def _projected(
-    problem: ConeProgram, state: SearchState, inner: projected.ProjectedState, stride: int
+    problem: ConeProgram, state: SearchState, inner: ProjectedState, stride: int
 ) -> SearchState:
     """Advance the least misses; when they no longer halve in a stride, prove or hand over."""
-    after = projected.advance(problem.rows, problem.inner, inner, stride)
+    after = advance_misses(problem.rows, problem.inner, inner, stride)
     state = replace(
         state, inner=after, iteration=state.iteration + after.iteration - inner.iteration
     )
@@ -285,7 +403,7 @@ def _projected(
     state = replace(state, marks=(after.value,))
     if after.value < 0.5 * mark:
         return state
-    y = projected.misses(problem.inner, after)
+    y = misses(problem.inner, after)
     state = _prove(problem, state, y)
     if state.verdict is not SearchVerdict.RUNNING:
         return state

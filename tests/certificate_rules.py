@@ -1,0 +1,348 @@
+"""The rules of CERTIFICATE.md a second time, by fractions and without a thought for speed.
+
+Nothing here is taken from `quadsense_check.py`: complex numbers are pairs of fractions, nothing is
+packed, definiteness is an exact elimination, and a root is never taken where squares can be
+compared.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import math
+import struct
+from fractions import Fraction
+from typing import Any
+
+Number = tuple[Fraction, Fraction]
+ZERO = Fraction(0)
+
+
+class Refused(Exception):
+    """A field is missing or has another form."""
+
+
+def plus(a: Number, b: Number) -> Number:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def times(a: Number, b: Number) -> Number:
+    return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
+
+
+def conj(a: Number) -> Number:
+    return a[0], -a[1]
+
+
+def numbers(spec: Any, count: int) -> list[Fraction | None]:
+    """An array of the file."""
+    if isinstance(spec, dict) and "integers" in spec:
+        unit = Fraction(2) ** spec["exponent"]
+        spec = [Fraction(k) * unit for k in spec["integers"]]
+    elif isinstance(spec, dict):
+        data = base64.b64decode(spec["base64"])
+        spec = [x if math.isfinite(x) else None for x in struct.unpack(f"<{len(data) // 8}d", data)]
+        if any(x is not None and math.isnan(x) for x in spec):
+            raise Refused("not a number")
+    if len(spec) != count:
+        raise Refused("length")
+    return [None if x is None else Fraction(x) for x in spec]
+
+
+class Claim:
+    """A certificate, as fractions."""
+
+    def __init__(self, held: dict[str, Any]) -> None:
+        self.held, self.n, self.m = held, held["n"], held["m"]
+        self.complex, self.psd = held.get("complex") is True, held.get("psd") is True
+        forms = held.get("forms", [])
+        self.live = self.m - len(forms)
+        self.u = self.vectors(held["U"], self.live)
+        if held.get("conjugate") is True:
+            self.u = [[conj(x) for x in u] for u in self.u]
+        self.forms = [self.hermitian(form, "C") for form in forms]
+        none = [None] * self.m
+        self.b, self.delta, lo, hi, self.room, self.weights = (
+            numbers(held.get(name, none), self.m)
+            for name in ("b", "delta", "lo", "hi", "room", "weights")
+        )
+        self.ends = []
+        for i in range(self.m):
+            pair = [lo[i], hi[i]]
+            b, d = self.b[i], self.delta[i]
+            if pair == [None, None] and b is not None and d is not None:
+                pair = [b - d, b + d]
+            self.ends.append(pair)
+        for i in held.get("set_aside", []):
+            self.ends[i], self.b[i], self.weights[i] = [None, None], None, None
+
+    def vectors(self, spec: Any, count: int) -> list[list[Number]]:
+        """Vectors of n complex numbers."""
+        step = 2 if self.complex else 1
+        flat = numbers(spec, count * self.n * step)
+        if None in flat:
+            raise Refused("a missing number")
+        flat = (
+            [(x, ZERO) for x in flat]
+            if step == 1
+            else list(zip(flat[::2], flat[1::2], strict=True))
+        )
+        return [flat[k * self.n : (k + 1) * self.n] for k in range(count)]
+
+    def hermitian(self, held: dict[str, Any], name: str) -> list[list[Number]]:
+        """A matrix, or that of a factor."""
+        if name in held:
+            M = self.vectors(held[name], self.n)
+            pairs = itertools.product(range(self.n), repeat=2)
+            if any(M[j][k] != conj(M[k][j]) for j, k in pairs):
+                raise Refused("not Hermitian")
+            return M
+        signs = numbers(held.get("signs", [1] * held["rank"]), held["rank"])
+        return self.sum_of(signs, self.vectors(held["factor"], held["rank"]))
+
+    def sum_of(self, weights: list[Any], vectors: list[list[Number]]) -> list[list[Number]]:
+        """``sum_i weights_i u_i u_i*``."""
+        M = [[(ZERO, ZERO)] * self.n for _ in range(self.n)]
+        for w, u in zip(weights, vectors, strict=True):
+            for j, k in itertools.product(range(self.n), repeat=2) if w else ():
+                M[j][k] = plus(M[j][k], times((w, ZERO), times(u[j], conj(u[k]))))
+        return M
+
+    def inner(self, A: Any, B: Any) -> Fraction:
+        """``Re tr(A B)`` of Hermitian matrices."""
+        pairs = itertools.product(range(self.n), repeat=2)
+        return sum((times(A[j][k], B[k][j])[0] for j, k in pairs), ZERO)
+
+    def read(self, A: Any, i: int) -> Fraction:
+        """Reading i of A."""
+        if i >= self.live:
+            return self.inner(self.forms[i - self.live], A)
+        return self.inner(self.sum_of([Fraction(1)], [self.u[i]]), A)
+
+    def added(self, A: Any, t: Fraction, B: Any) -> Any:
+        """``A + t B``."""
+        return [
+            [plus(a, times((t, ZERO), b)) for a, b in zip(one, two, strict=True)]
+            for one, two in zip(A, B, strict=True)
+        ]
+
+    def identity(self, t: Any = 1) -> Any:
+        return [[(Fraction(t * (j == k)), ZERO) for k in range(self.n)] for j in range(self.n)]
+
+    def number(self, name: str) -> Fraction | None:
+        found = self.held.get(name)
+        return None if found is None else Fraction(found)
+
+    def prior(self) -> Any:
+        held = self.held.get("prior", 0)
+        return (
+            self.hermitian(self.held, "prior")
+            if isinstance(held, dict | list)
+            else self.identity(Fraction(held))
+        )
+
+    # --- rules --------------------------------------------------------------------------------
+
+    def meets(self, soft: Any = ()) -> list[Fraction] | None:
+        """What A reads where it is in the cone and meets every end; else None."""
+        A = self.hermitian(self.held, "A")
+        if self.psd and not is_positive(A):
+            return None
+        if len(set(self.held.get("set_aside", []))) > self.held.get("allowed", self.m):
+            return None
+        reads = [self.read(A, i) for i in range(self.m)]
+        for i, (lo, hi) in enumerate(self.ends):
+            room = self.room[i] or ZERO
+            if i in soft:
+                continue
+            if room and (lo != hi or room < 0) and (lo is not None or hi is not None):
+                raise Refused("room")
+            if (lo is not None and reads[i] < lo - room) or (
+                hi is not None and reads[i] > hi + room
+            ):
+                return None
+        return reads
+
+    def size_squared(self, soft: Any, upper: Fraction | None) -> Fraction | None:
+        """Square of a bound on A."""
+        sigma = self.number("sigma")
+        if sigma is None or self.psd:
+            norm = self.number("norm")
+            return None if norm is None else norm * norm
+        total, rows = ZERO, []
+        for i, s in enumerate(self.held["scales"]):
+            if s is None:
+                continue
+            lo, hi = self.ends[i]
+            b = self.b[i]
+            if i in soft and upper is not None:
+                most = abs(b) + upper * self.delta[i]
+            elif lo is not None and hi is not None:
+                most = max(abs(lo), abs(hi))
+            elif i not in soft and self.weights[i] and b is not None and upper is not None:
+                most = abs(b) + root_above(abs(upper) / self.weights[i])
+            else:
+                return None
+            rows.append((i, Fraction(2) ** s))
+            total += (Fraction(2) ** s * most) ** 2
+        return total / sigma**2 if self.sees(rows, sigma) else None
+
+    def sees(self, rows: list[tuple[int, Fraction]], sigma: Fraction) -> bool:
+        """Whether ``sum (D F(A))_i^2 >= sigma^2 ||A||^2``: its matrix in the entries of A."""
+        basis = []
+        for j in range(self.n):
+            for k in range(j, self.n):
+                for unit in [(Fraction(1), ZERO), (ZERO, Fraction(1))][
+                    : 1 + (self.complex and k > j)
+                ]:
+                    E = self.identity(0)
+                    E[j][k], E[k][j] = unit, conj(unit)
+                    basis.append(E)
+        maps = [[d * self.read(E, i) for E in basis] for i, d in rows]
+        M = [[sum((h[a] * h[b] for h in maps), ZERO) for b in range(len(basis))]
+             for a in range(len(basis))]  # fmt: skip
+        for a, E in enumerate(basis):
+            M[a][a] -= sigma * sigma * self.inner(E, E)
+        return sigma > 0 and is_positive([[(x, ZERO) for x in row] for row in M])
+
+    def proves(
+        self, spec: Any, least: Fraction, C: Any = None, *, alpha: Fraction = ZERO, soft: Any = (),
+        squares: Any = (), upper: Fraction | None = None,
+    ) -> bool:  # fmt: skip
+        """Whether y shows that the objective is at least that."""
+        y = [each or ZERO for each in numbers(spec, self.m)]
+        cost = ZERO
+        for i, t in enumerate(y):
+            lo, hi = self.ends[i]
+            if i in soft:
+                cost += t * self.b[i]
+                continue
+            if i in squares:
+                w, b = self.weights[i], self.b[i]
+                low = t if lo is None else max(t, 2 * w * (lo - b))
+                s = low if hi is None else min(low, 2 * w * (hi - b))
+                cost += s * b + s * s / (4 * w)
+                t -= s
+            if t and (hi if t > 0 else lo) is None:
+                return False
+            cost += t * (hi if t > 0 else lo) if t else 0
+        T = self.sum_of(y[: self.live], self.u)
+        for t, F in zip(y[self.live :], self.forms, strict=True):
+            T = self.added(T, t, F)
+        T = T if C is None else self.added(T, Fraction(1), C)
+        if "cone" in self.held:
+            if not self.psd or "signs" in self.held["cone"]:
+                raise Refused("cone")
+            T = self.added(T, Fraction(-1), self.hermitian(self.held["cone"], ""))
+        left = self.inner(T, T)
+        if alpha:
+            return self.inner(T, self.prior()) - left / (4 * alpha) - cost >= least
+        spare = -cost - least
+        if self.psd:
+            shift = abs(self.number("shift") or ZERO)
+            if not is_positive(self.added(T, shift, self.identity())):
+                return False
+            size = self.size_squared((), None) if shift else ZERO
+            return size is not None and spare >= 0 and shift**2 * size <= spare**2
+        if not left:
+            return spare >= 0
+        size = self.size_squared(soft, upper)
+        return size is not None and spare >= 0 and left * size <= spare * spare
+
+    def is_true(self) -> bool:
+        """Whether the rule of the claim holds."""
+        held, claim = self.held, self.held["claim"]
+        if claim == "met":
+            return self.meets() is not None
+        if claim == "infeasible":
+            return self.is_contradiction()
+        lower, upper = self.number("lower"), self.number("upper")
+        if lower is None and upper is None:
+            raise Refused("no bounds")
+        if claim == "interval":
+            C = self.hermitian(held, "C")
+            above = upper is None or self.proves(held["y_upper"], -upper, self.added(
+                self.identity(0), Fraction(-1), C))  # fmt: skip
+            return above and (lower is None or self.proves(held["y"], lower, C))
+        soft = {i for i in range(self.m) if self.b[i] is not None and self.delta[i]}
+        soft = soft if claim == "minimax" else set()
+        squares = {i for i in range(self.m) if self.weights[i] and self.b[i] is not None}
+        squares = squares if claim == "least_squares" else set()
+        if any(self.delta[i] <= 0 for i in soft) or any((w or 0) < 0 for w in self.weights):
+            raise Refused("negative")
+        alpha = {"nearest": Fraction(1), "least_squares": self.number("ridge") or ZERO}.get(
+            claim, ZERO
+        )
+        if alpha < 0:
+            raise Refused("negative")
+        C = self.identity() if claim == "min_trace" else None
+        if lower is not None:
+            if upper is not None and lower > upper:
+                return False
+            y = [each or ZERO for each in numbers(held["y"], self.m)]
+            least = abs(lower) * lower if claim == "nearest" else lower
+            unit = sum((abs(y[i]) * self.delta[i] for i in soft), ZERO) if soft else Fraction(1)
+            easy = least <= 0 and claim != "min_trace"
+            kinds = {"alpha": alpha, "soft": soft, "squares": squares, "upper": upper}
+            shown = easy or (unit > 0 and self.proves(held["y"], least * unit, C, **kinds))
+            if not shown:
+                return False
+        return upper is None or self.costs(C, alpha, soft, squares) <= (
+            abs(upper) * upper if claim == "nearest" else upper
+        )
+
+    def costs(self, C: Any, alpha: Fraction, soft: Any, squares: Any) -> Any:
+        """What A costs; infinite where it is not admitted."""
+        reads = self.meets(soft)
+        if reads is None:
+            return math.inf
+        A = self.hermitian(self.held, "A")
+        away = self.added(A, Fraction(-1), self.prior()) if alpha else A
+        found = alpha * self.inner(away, away) + (self.inner(C, A) if C else 0)
+        found += sum(self.weights[i] * (reads[i] - self.b[i]) ** 2 for i in squares)
+        return found + max((abs(reads[i] - self.b[i]) / self.delta[i] for i in soft), default=ZERO)
+
+    def is_contradiction(self) -> bool:
+        """Whether every vector is a proof, and no `allowed` rows include one of each."""
+        allowed = self.held.get("allowed", 0)
+        proofs = self.held.get("proofs", [self.held.get("y")])
+        if allowed and "sigma" in self.held:
+            raise Refused("sigma")
+        tiny = Fraction(1, 2**4000)  # the bound must be positive: of numbers of this size
+        if not proofs or not all(self.proves(each, tiny) for each in proofs):
+            return False
+        vectors = [numbers(each, self.m) for each in proofs]
+        for rows in itertools.combinations(range(self.live), min(allowed, self.live)):
+            if all(any(y[i] for i in rows) for y in vectors):
+                return False
+        return True
+
+
+def is_positive(M: list[list[Number]]) -> bool:
+    """Whether a Hermitian matrix is positive semidefinite, by exact elimination."""
+    M = [list(row) for row in M]
+    while M:
+        pivot = M[0][0][0]
+        if pivot < 0 or (pivot == 0 and any(x != (0, 0) for x in M[0])):
+            return False
+        top, rest = M[0], M[1:]
+        M = [
+            [
+                plus(x, times((-1 / pivot, ZERO), times(row[0], b))) if pivot else x
+                for x, b in zip(row[1:], top[1:], strict=True)
+            ]
+            for row in rest
+        ]
+    return True
+
+
+def root_above(value: Fraction) -> Fraction:
+    """A number of which the square is above that, by little."""
+    unit = 2**600
+    return Fraction(math.isqrt(value.numerator * unit * unit // value.denominator) + 1, unit)
+
+
+def is_true(text: str) -> bool:
+    """Whether the certificate in a text is true."""
+    return Claim(json.loads(text)).is_true()
