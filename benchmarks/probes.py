@@ -32,7 +32,7 @@ from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.low_rank.passes import evaluate
 from quadsense.methods.low_rank.program import prepare
-from quadsense.methods.low_rank.quasi_newton import quasi_newton_step
+from quadsense.methods.low_rank.steps import quasi_newton_step
 
 
 def quickest(work: Callable[[], object], times: int) -> float:

@@ -22,9 +22,9 @@ from quadsense import Measurements, Status, solve
 from quadsense.cli import cli
 from quadsense.measurements.mixed import Mixed
 from quadsense.methods import METHODS, register
-from quadsense.methods.low_rank.gauss_newton import normal_equations
 from quadsense.methods.low_rank.passes import evaluate as evaluate_factor
 from quadsense.methods.low_rank.program import prepare as prepare_factored
+from quadsense.methods.low_rank.steps import normal_equations
 from quadsense.proofs.infeasible import exactly
 from quadsense.proofs.rounding import adjoint_norm
 from quadsense.proofs.symmetric import smallest_singular_value

@@ -285,8 +285,10 @@ def product_flops(F: Sensing) -> float:
 
 def stride_of(problem: Problem, flops: float) -> int:
     """Return how many steps of that work are taken between two looks at the clock."""
+    if MAX_STRIDE * flops <= STRIDE_FLOPS:
+        return MAX_STRIDE
     worth = DEVICE_STRIDE_FLOPS if works_on_device(problem) else STRIDE_FLOPS
-    return max(1, min(MAX_STRIDE, int(worth // max(flops, 1.0))))
+    return max(1, min(MAX_STRIDE, int(worth // flops)))
 
 
 class Stepped:

@@ -6,9 +6,8 @@ import scipy.optimize
 from helpers import sampled
 
 import quadsense
-import quadsense.methods.low_rank.descent as fc
+import quadsense.methods.low_rank.method as fc
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.low_rank.gauss_newton import normal_equations, principal_axes
 from quadsense.methods.low_rank.passes import (
     back_project,
     best_length,
@@ -20,8 +19,8 @@ from quadsense.methods.low_rank.passes import (
 )
 from quadsense.methods.low_rank.phases import Phase, why_not
 from quadsense.methods.low_rank.program import prepare
-from quadsense.methods.low_rank.quasi_newton import line_minimum
 from quadsense.methods.low_rank.starts import descent_row, random_start, spectral_start
+from quadsense.methods.low_rank.steps import line_minimum, normal_equations, principal_axes
 
 
 def gaussian(n, r, m, seed, complex_rows=False, kappa=None, order="C"):
@@ -43,7 +42,7 @@ def gaussian(n, r, m, seed, complex_rows=False, kappa=None, order="C"):
 
 def fit(U, b, delta, rank, **options):
     p = prepare(U, b, np.broadcast_to(np.asarray(delta, float), b.shape).copy(), rank)
-    return p, fc.advance(p, fc.start(p, rank, **options), 10**6)
+    return p, fc.advanced(p, fc.first_state(p, rank, **options), 10**6)
 
 
 def relative_error(state, A):
@@ -169,16 +168,16 @@ def test_spectral_start_is_near_with_ample_rows(n, complex_rows):
 def test_quasi_newton_needs_no_single_precision_copy():
     U, b, A = gaussian(60, 3, 3000, 0)
     p = prepare(U, b, np.full(3000, 1e-10 * b.max()), 3, low_precision=False)
-    s = fc.advance(p, fc.start(p, 3), 200)
+    s = fc.advanced(p, fc.first_state(p, 3), 200)
     assert p.low is None and s.phase is Phase.MET and relative_error(s, A) < 1e-8
 
 
 def test_maintained_residuals_never_carry_a_claim():
     U, b, _ = gaussian(60, 3, 3000, 1)
     p = prepare(U, b, np.full(3000, 1e-9 * b.max()), 3)
-    s = fc.start(p, 3)
+    s = fc.first_state(p, 3)
     while not s.finished:
-        s = fc.advance(p, s, 1)
+        s = fc.advanced(p, s, 1)
         true = np.abs(np.sum(np.abs(U @ s.best.T) ** 2, axis=1) - b) / p.delta
         assert true.max() <= s.max_ratio <= true.max() * (1 + 1e-3) + 1e-3
 
@@ -249,12 +248,12 @@ def test_strides_and_resuming_change_nothing():
     for n, m in ((30, 50), (60, 3000)):
         U, b, _ = gaussian(n, 1, m, 0)
         p = prepare(U, b, np.full(m, 1e-9 * b.max()), 1)
-        whole = fc.advance(p, fc.start(p, 1, seed=3), 60)
-        s = fc.start(p, 1, seed=3)
+        whole = fc.advanced(p, fc.first_state(p, 1, seed=3), 60)
+        s = fc.first_state(p, 1, seed=3)
         before = s.point.Y.copy()
         t = s
         for _ in range(12):
-            t = fc.advance(p, t, 5)
+            t = fc.advanced(p, t, 5)
         np.testing.assert_array_equal(s.point.Y, before)
         np.testing.assert_array_equal(t.point.Y, whole.point.Y)
         assert (t.iteration, t.starts, t.phase, t.passes) == (
@@ -268,9 +267,9 @@ def test_strides_and_resuming_change_nothing():
 def test_a_warm_start_is_already_met():
     U, b, _A = gaussian(60, 3, 3000, 0)
     p, s = fit(U, b, 1e-6 * b.max(), 3)
-    again = fc.start(p, 3, factor=fc.factor(s))
+    again = fc.first_state(p, 3, factor=fc.factor(s))
     assert again.phase is Phase.MET and again.iteration == 0
-    near = fc.advance(p, fc.start(p, 3, factor=1.005 * fc.factor(s)), 100)
+    near = fc.advanced(p, fc.first_state(p, 3, factor=1.005 * fc.factor(s)), 100)
     assert near.phase is Phase.MET and near.passes < s.passes
 
 
@@ -296,41 +295,6 @@ def test_zero_readings_give_the_zero_matrix():
     U, _, _ = gaussian(10, 1, 30, 0)
     _, s = fit(U, np.zeros(30), 1e-3, 1)
     assert s.phase is Phase.MET
-
-
-def test_single_precision_solves_for_the_step_as_well_as_its_damping_allows():
-    U, b, _ = gaussian(20, 2, 400, 0)
-    p = prepare(U, b, np.full(400, 0.1), 2)
-    assert p.low is not None
-    point = evaluate(p, spectral_start(p, 2, np.random.default_rng(0)), 0.0)
-    double = normal_equations(p, point, None, 1e-3, 1e-3)(point.gradient)
-    single = normal_equations(p, point, None, 1e-3, 1e-3, single=True)(point.gradient)
-    assert 0 < np.linalg.norm(double - single) < 1e-3 * np.linalg.norm(double)
-
-
-@pytest.mark.parametrize("complex_rows", [False, True])
-@pytest.mark.parametrize("seed", range(3))
-def test_the_last_factor_serves_for_the_last_step(complex_rows, seed, monkeypatch):
-    U, b, A = gaussian(20, 2, 400, seed, complex_rows)
-    made = []
-
-    def counted(*arguments):
-        made.append(arguments)
-        return normal_equations(*arguments)
-
-    monkeypatch.setattr(fc, "normal_equations", counted)
-    counts = []
-    for share in (fc.MAX_REPEATED_SHARE, 0.0):
-        monkeypatch.setattr(fc, "MAX_REPEATED_SHARE", share)
-        for delta in b.max() * np.geomspace(1e-9, 1e-4, 6):
-            _, state = fit(U, b, delta, 2)
-            reads = np.sum(np.abs(U.conj() @ fc.factor(state)) ** 2, axis=1)
-            assert state.phase is Phase.MET
-            assert np.abs(reads - b).max() <= delta
-            assert relative_error(state, A) < 1e-2
-        counts.append(len(made))
-        made.clear()
-    assert counts[0] <= counts[1] - 3  # half of these ask for one more step, or for two
 
 
 @pytest.mark.parametrize("theta", [0.0, 0.9])

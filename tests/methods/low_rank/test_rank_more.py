@@ -15,13 +15,12 @@ import quadsense
 from quadsense import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.low_rank.gauss_newton import jacobian, normal_equations
-from quadsense.methods.low_rank.held import model_of
-from quadsense.methods.low_rank.method import asked
 from quadsense.methods.low_rank.passes import evaluate
-from quadsense.methods.low_rank.program import FactorBounds, prepare, weights_by_level
-from quadsense.methods.low_rank.rest import Trusted, is_settled, settled
+from quadsense.methods.low_rank.program import prepare, weights_by_level
+from quadsense.methods.low_rank.question import FactorBounds, asked
+from quadsense.methods.low_rank.rest import Trusted, is_settled, model_of, settled
 from quadsense.methods.low_rank.starts import random_start
+from quadsense.methods.low_rank.steps import jacobian, normal_equations
 from quadsense.proofs.rounding import enclosure
 
 INERTIAS = [(1, 0), (2, 0), (1, 1), (2, 2), (0, 1), (2, 1)]

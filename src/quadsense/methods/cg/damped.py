@@ -41,14 +41,18 @@ from quadsense.methods.base import (
     stride_of,
 )
 from quadsense.methods.cg.system import (
+    MAX_DOUBLE_ORDER,
+    STEP_FLOPS,
     CGFactor,
     NormalOperator,
     factor,
     given_gram,
     pays_to_form,
 )
-from quadsense.methods.cg.traits import ConjugateGradientTraits
-from quadsense.system.memory import MAX_FORMED_BYTES
+from quadsense.methods.cg.traits import ConjugateGradientTraits, factor_flops
+from quadsense.methods.least_squares.traits import ENTRY_FLOPS
+from quadsense.methods.traits import GapOptions
+from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
 from quadsense.vocabulary import Claim, because
 
 GAP_SHARE_REACHED = 1e-2
@@ -74,24 +78,11 @@ have reached their limit, and those in float64 theirs."""
 EXPECTED_STEPS = 40.0
 """Steps that a formed K is to serve."""
 
-ENTRY_FLOPS = 2.0
-"""Flops in whose time a step reads an entry of K in single precision (measured)."""
-
-FLOPS_PER_STEP = 1e6
-"""Flops in whose time the Python calls of a step are made."""
-
 MIN_STEPS = 15.0
 """Steps that a system takes without a preconditioner, at least."""
 
-MAX_DIRECT_SIDE = 100
-"""Order up to which a factorization in float64, which leaves one step, takes less time than a
-factorization in single precision and the two or three steps that it leaves (measured)."""
-
 MAX_RANK_DAMPING = 1e-6
 """Damping, for a unit diagonal, below which the factor shows whether F is of full rank."""
-
-SINGLE_BYTES = 4
-"""Bytes of a number in single precision."""
 
 MAX_STRETCH_STEPS = 300
 """Steps after which the residual is recomputed at the latest."""
@@ -164,7 +155,7 @@ class DampedProgram:
         b = question.reading if self.whole else question.reading[self.index]
         self.r0 = rows.beside(b) - self.shift
         self._last: tuple[Array, Array] | None = None  # a vector, and its matrix
-        self.gap = float(problem.options.gap) if hasattr(problem.options, "gap") else 1e-2
+        self.gap = float(getattr(problem.options, "gap", GapOptions.gap))
         distance = MAX_DISTANCE if problem.target else MAX_PLAIN_DISTANCE
         self.goal = min(distance**2, self.gap)
 
@@ -190,7 +181,7 @@ class DampedProgram:
         """Whether K is formed: where some dozens of products cost more without it."""
         if not self.by_rows or self.problem.gram is not None:
             return False
-        if SINGLE_BYTES * self.F.m**2 > MAX_FORMED_BYTES:
+        if FLOAT64_BYTES * self.F.m**2 // 2 > MAX_FORMED_BYTES:
             return False
         return pays_to_form(self.F, EXPECTED_STEPS, ENTRY_FLOPS, 1.0)
 
@@ -215,7 +206,7 @@ class DampedProgram:
     def step_flops(self) -> float:
         """Work of a step."""
         product = ENTRY_FLOPS * float(self.F.m) ** 2 if self.explicit else 0.5 * self.product_flops
-        return product + FLOPS_PER_STEP
+        return product + STEP_FLOPS
 
     @cached_property
     def is_small(self) -> bool:
@@ -225,14 +216,14 @@ class DampedProgram:
     @cached_property
     def is_direct(self) -> bool:
         """Whether the system is factored in float64."""
-        return self.is_small and self.side <= MAX_DIRECT_SIDE
+        return self.is_small and self.side <= MAX_DOUBLE_ORDER
 
     @property
     def factor_flops(self) -> float:
         """Work of forming and factoring the system in single precision."""
         side, m = float(self.side), float(self.F.m)
         build = 0.0 if self.explicit else m * side if not self.by_rows else m * self.F.n
-        return 0.5 * side * (side * side / 3.0 + build)
+        return factor_flops(side, build)
 
     def apply(self, p: Array, double: bool) -> Array:
         """The matrix of the system times p."""
@@ -250,12 +241,12 @@ class DampedProgram:
     def may_factor(self) -> bool:
         """Whether the system is of a size that is factored."""
         formed = self.by_rows or not self.F.is_sparse
-        return formed and 2 * SINGLE_BYTES * self.side**2 <= MAX_FORMED_BYTES
+        return formed and FLOAT64_BYTES * self.side**2 <= MAX_FORMED_BYTES
 
     @cached_property
     def factor(self) -> CGFactor:
         """Cholesky factor of the system, in single precision unless `is_direct`."""
-        require_memory("method cg: the factored normal equations", 2 * SINGLE_BYTES * self.side**2)
+        require_memory("method cg: the factored normal equations", FLOAT64_BYTES * self.side**2)
         if self.by_rows:
             M = self.operator.triangle(single=not self.is_direct)
             if float(self.w.min()) < float(self.w.max()):
@@ -467,7 +458,7 @@ def _step(program: DampedProgram, state: DampedState) -> DampedState:
         state, x=x, residual=residual, gap=gap, z=None, iteration=state.iteration + 1,
         since=state.since + 1,
     )  # fmt: skip
-    if gap <= 0.25 * _goal(program, x, residual) or state.since >= MAX_STRETCH_STEPS:
+    if gap <= MIN_PROGRESS * _goal(program, x, residual) or state.since >= MAX_STRETCH_STEPS:
         return _recomputed(program, state)
     ahead = program.precondition(residual, state.factored)
     size = plain if ahead is residual else _inner(residual, ahead)

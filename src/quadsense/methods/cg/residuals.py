@@ -3,7 +3,7 @@
 The iterate is ``A = A_1 - F*(y)`` (``A_1 = tau I`` unless given) and its residual
 ``z = z_1 - K y`` with ``K = F F*``. Each step takes the direction w (z itself, or a preconditioned
 z), makes its image ``q = K w`` orthogonal to the images before it, and so minimises ``||z||_2``
-over everything spanned so far (see `span`). In exact arithmetic that is the conjugate residual
+over everything spanned so far (see `Span`). In exact arithmetic that is the conjugate residual
 method, the member of the conjugate gradient family that minimises the residual rather than the
 error: near ``m = N`` it needs a quarter of the products that textbook conjugate gradients need to
 bring ``max |z_i|/delta_i`` to 1, and on inconsistent data it tends to the least-squares fit where
@@ -23,25 +23,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack
 
 from quadsense.core.packed import pack, unpack
-from quadsense.core.products import Inexact
+from quadsense.core.products import Float, Inexact
 from quadsense.core.records import changed, record
 from quadsense.device import numbers, waits
-from quadsense.methods.cg.span import Span, distance_left, steps_left
-from quadsense.methods.cg.system import SINGLE_GAIN, CGSystem, Vector, prepare, solve_once
-from quadsense.methods.cg.traits import FIRST_FORECAST, window_bytes
+from quadsense.methods.cg.system import (
+    CGDirection,
+    CGSystem,
+    Vector,
+    direction_of,
+    distance_left,
+    prepare,
+    steps_left,
+)
+from quadsense.methods.cg.traits import (
+    FIRST_FORECAST,
+    MAX_WINDOW,
+    SINGLE_GAIN,
+    window_bytes,
+)
+from quadsense.system.memory import FLOAT64_BYTES
 from quadsense.system.watch import look
 
 __all__ = ["CGState", "CGSystem", "advance", "coefficients", "matrix", "prepare", "start"]
 
-# Images kept, in number and in bytes (directions and images together); of a full window, the share
-# that stays.
-MAX_WINDOW = 128
+# Of a full window of images, the share that stays.
 WINDOW_SHARE_KEPT = 0.5
 # Matrices of the directions are kept up to this share of the size of U.
 MAX_MATRICES_SHARE = 0.5
@@ -49,20 +63,10 @@ MAX_MATRICES_SHARE = 0.5
 MAX_GRADIENT = 1e-4
 # Where the gradient is nothing but rounding.
 MIN_GRADIENT = 1e-12
-# Room for the rounding of a few sums of ratios.
-SUM_ROUNDING = 1e-12
 # Distance to the least-squares residual, in units of delta, at which that fit is kept.
 MAX_DISTANCE = 1e-2
-# Steps between forecasts.
+# Steps between forecasts, and those by which the rate is judged.
 STEPS_PER_FORECAST = 4
-# Steps by which the rate on a device is judged.
-RATE_STEPS = 4
-# Float64 flops of a factorisation that takes less than a millisecond.
-MAX_SMALL_FACTOR_FLOPS = 3e7
-# Share of ||z||^2 that a preconditioned direction reaches, below which the rest is taken for null.
-MIN_REACHED_SHARE = 0.02
-# Solutions by the factor alone of a small system that is not settled.
-MAX_REFINEMENTS = 3
 # Preconditioned steps in which the largest ratio must halve.
 MAX_STEPS_PER_HALVING = 64
 # Coarse products (TF32, of roundoff 2^-11): what they make of the residual that a stretch of them
@@ -72,8 +76,142 @@ MAX_STEPS_PER_HALVING = 64
 COARSE_DRIFT = 2.0**-12
 COARSE_STRETCH = 1e-3
 MAX_RATIO_LEFT = 0.5
-MAX_COARSE_STEPS = 16
 MIN_COARSE_GRADIENT = 1e-2
+
+
+@record(frozen=True)
+class Span:
+    """Directions D, rows of length dim, and their images: ``D K = R^T Q``, rows of Q orthonormal.
+
+    Directions are kept as they came, and only their images are made orthogonal: half the work of
+    making both so. The combination that takes the component ``steps`` of each image away from the
+    residual is ``coefficients @ D``.
+
+    Attributes
+    ----------
+    directions, images : (room, .) array
+        D and Q, of which the first `size` rows count; single precision where products are.
+    triangle : (room, room) array
+        R, upper triangular; where the images are, so that no step waits for it.
+    steps : (room,) array
+    size : int
+    matrices : tuple of (n, n) arrays, or None
+        ``F*`` of each direction, while these are few enough to be kept and all there is.
+    """
+
+    directions: Float
+    images: Float
+    triangle: Vector
+    steps: Vector
+    size: int
+    matrices: tuple[Inexact, ...] | None
+
+    @classmethod
+    def empty(cls, x: Vector, z: Vector, dtype: npt.DTypeLike, whole: bool) -> Span:
+        """Of no directions like x, and no images like z; `whole` where no step was before."""
+        # Of NumPy's arrays in a tenth of the time.
+        empty = np.empty if type(z) is np.ndarray else partial(np.empty_like, z)
+        directions, images = (empty(shape=(0, each.size), dtype=dtype) for each in (x, z))
+        triangle, steps = empty(shape=(0, 0)), empty(shape=(0,))
+        return cls(directions, images, triangle, steps, 0, () if whole else None)
+
+    def with_room(self, room: int) -> Span:
+        """A copy that `add` may write to, with room for that many directions."""
+        k = self.size
+        triangle = np.zeros_like(self.triangle, shape=(room, room))
+        triangle[:k, :k] = self.triangle[:k, :k]
+        return replace(
+            self,
+            directions=_grown(self.directions[:k], room),
+            images=_grown(self.images[:k], room),
+            triangle=triangle,
+            steps=_grown(self.steps[:k], room),
+        )
+
+    def add(
+        self, w: Vector, q: Vector, z: Vector, S: Inexact | None, roundoff: float = 0.0
+    ) -> tuple[Span, Vector]:
+        """Take the direction w with image q in; return the step along its new part too.
+
+        Writes to the arrays of this span, beyond its size.
+
+        Parameters
+        ----------
+        w, q : (dim,), (m,) array
+        z : (m,) array
+            The residual.
+        S : (n, n) array, optional
+            ``F*`` of w.
+        roundoff : float
+            Of the image, where that is more than what images are kept with.
+
+        Returns
+        -------
+        span : Span
+        change : (m,) array
+            What the step takes from z; nan where the image has no new part.
+        """
+        k = self.size
+        least: Any = 0.0
+        if k:
+            known, whole = self.images[:k], np.linalg.norm(q)
+            overlap = known @ q.astype(known.dtype)
+            q = q - overlap @ known
+            self.triangle[:k, k] = overlap
+            # What rounding leaves.
+            least = 4.0 * max(float(np.finfo(known.dtype).eps), 2.0 * roundoff) * whole
+        length = np.linalg.norm(q)
+        unit = q / np.where(length > least, length, np.nan)
+        self.directions[k], self.images[k] = w, unit
+        self.triangle[k, k] = length
+        self.steps[k] = step = z @ unit
+        kept = None if S is None or self.matrices is None else (*self.matrices, S)
+        return replace(self, size=k + 1, matrices=kept), step * unit
+
+    @property
+    def coefficients(self) -> Vector:
+        """Of the directions, in the combination."""
+        k = self.size
+        if not k:
+            return np.empty(0)
+        found, _ = lapack.dtrtrs(np.asarray(self.triangle[:k, :k]), np.asarray(self.steps[:k]))
+        return np.asarray(found)
+
+    def combination(self) -> Vector:
+        """The step that all steps together are, in the coordinates of the directions."""
+        c = self.coefficients
+        scale = float(np.max(np.abs(c), initial=0.0)) or 1.0  # which single precision may not hold
+        found = (c / scale).astype(self.directions.dtype) @ self.directions[: self.size]
+        return scale * found.astype(np.float64, copy=False)
+
+    def matrix(self) -> Inexact:
+        """``F*`` of the combination, if `matrices` are there."""
+        assert self.matrices
+        terms = zip(self.coefficients, self.matrices, strict=True)
+        wide = (float(c) * S.astype(np.result_type(S.dtype, np.float64)) for c, S in terms)
+        return sum(wide, start=np.zeros(()))
+
+    @property
+    def double(self) -> bool:
+        """Whether it is kept in double precision."""
+        return self.images.dtype == np.float64
+
+    def last(self, count: int) -> Span:
+        """The last images with directions of their own; what the steps made is no longer in it."""
+        k = self.size
+        inverse = lapack.dtrtri(np.asarray(self.triangle[:k, :k]))[0][:, k - count :]
+        directions = inverse.T.astype(self.directions.dtype) @ self.directions[:k]
+        images = self.images[k - count : k].copy()
+        triangle = np.zeros_like(self.triangle, shape=(count, count))
+        triangle[np.diag_indices(count)] = 1.0
+        steps = np.zeros_like(self.steps, shape=(count,))
+        return Span(directions, images, triangle, steps, count, None)
+
+
+def _grown(rows: Any, room: int) -> Any:
+    grown = np.empty_like(rows, shape=(max(room, len(rows)), *rows.shape[1:]))
+    grown[: len(rows)] = rows
+    return grown
 
 
 @record(frozen=True)
@@ -152,7 +290,7 @@ class CGState:
         return self.met or self.inconsistent or self.stalled
 
 
-def start(system: CGSystem, y: Vector | None = None, direct: bool = False) -> CGState:
+def start(system: CGSystem, y: Vector | None = None, factored: bool = False) -> CGState:
     """The state before the first step, at ``A_1`` or at ``A_1 - F*(y)``.
 
     Parameters
@@ -160,8 +298,8 @@ def start(system: CGSystem, y: Vector | None = None, direct: bool = False) -> CG
     system : CGSystem
     y : (m,) array, optional
         Measurement coordinates of an earlier answer to start from.
-    direct : bool
-        Whether a small system may be factored at once.
+    factored : bool
+        Whether the first step has the preconditioner.
     """
     if system.in_matrix_coordinates:
         x = system.nothing if y is None else pack(system.F.adjoint(y))
@@ -170,8 +308,8 @@ def start(system: CGSystem, y: Vector | None = None, direct: bool = False) -> CG
     z, A, ratio = system.z1, None, system.start_ratio
     if y is not None:
         here = _begun(x, z, A, np.inf, system.explicit, None, met=False, whole=False)
-        z, A, ratio = _recomputed(system, here)
-    plain = 0 if direct and _factor_first(system, ratio) else None
+        z, A, ratio = recomputed(system, here)
+    plain = 0 if factored else None
     double = system.explicit or plain is not None or (ratio > SINGLE_GAIN and not system.coarse)
     # A multiple of I that meets delta is no estimate where least squares would be one.
     guess = system.overdetermined and y is None and isinstance(system.A1, float)
@@ -192,78 +330,6 @@ def _begun(
     )  # fmt: skip
 
 
-def _factor_first(system: CGSystem, ratio: float) -> bool:
-    """Whether the system is so small that a factorisation is quicker than a few plain steps."""
-    cost = system.factor_cost
-    if not system.factor_fits or cost > MAX_SMALL_FACTOR_FLOPS or ratio <= 1.0:
-        return False
-    m, size = system.F.m, system.unknowns
-    # Generic rows contract the residual by sqrt(m/N) per step (the edges of the spectrum of K).
-    contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
-    steps = math.log(ratio) / -math.log(contraction)
-    return system.step_cost(False) * steps > cost
-
-
-def _direct(system: CGSystem, state: CGState) -> CGState | None:
-    """The solution by the factor alone, where that meets delta: no image, no span."""
-    if system.in_matrix_coordinates:
-        return _direct_normal(system, state)
-    if system.overdetermined:
-        return None
-    scale = float(np.abs(state.z).max()) or 1.0
-    y = solve_once(system.F, state.z / scale)
-    if y is None:
-        y = system.factor.solve(state.z / scale)
-    y *= scale
-    A: Inexact | None
-    if system.explicit:
-        z, A, ratio = _recomputed(system, changed(state, base=y))
-    else:
-        z, A, ratio = system.measured(system.from_coefficients(y, state.double))
-    if not ratio <= 1.0:
-        return None
-    return changed(
-        state, base=y, iteration=1, z=z, A=A, max_ratio=ratio, verified=True, met=True,
-        ratios=np.array([state.max_ratio, ratio]),
-        decreases=np.array([float(state.z @ state.z - z @ z)]),
-    )  # fmt: skip
-
-
-def _direct_normal(system: CGSystem, state: CGState) -> CGState | None:
-    """The least-squares fit by the factor alone, refined until it is settled; else None.
-
-    With N the normal matrix and ``g = F*(z)``, ``g.N^-1 g`` is the squared distance of z to the
-    least-squares residual.
-    """
-    F, Psi, x, A = system.F, system.features, state.base, state.A
-    z, ratio, ratios, decreases = state.z, state.max_ratio, [state.max_ratio], []
-    enough = MAX_DISTANCE * system.narrowest
-    distance = size = math.sqrt(float(z @ z))
-    for iteration in range(MAX_REFINEMENTS + 1):
-        if iteration and size <= enough:  # the distance is no more
-            distance = size
-            break
-        scale = float(np.abs(z).max()) or 1.0
-        gradient = pack(F.adjoint(z / scale)) if Psi is None else (z / scale) @ Psi
-        w = system.factor.solve(gradient)
-        distance = scale * math.sqrt(max(float(gradient @ w), 0.0))
-        if iteration and distance <= enough:
-            break
-        x = x + scale * w
-        z, A, ratio = system.measured(system.from_start(unpack(-x, F.n, F.dtype)))
-        before, size = size, math.sqrt(float(z @ z))
-        ratios.append(ratio)
-        decreases.append(before * before - size * size)
-    else:
-        return None
-    if not ratio <= 1.0:
-        return None
-    return changed(
-        state, base=x, iteration=iteration, z=z, A=A, max_ratio=ratio, verified=True, met=True,
-        distance=distance, ratios=np.array(ratios), decreases=np.array(decreases),
-    )  # fmt: skip
-
-
 def _fresh_span(state: CGState, double: bool) -> Span:
     return Span.empty(state.base, state.z, np.float64 if double else np.float32, whole=False)
 
@@ -279,13 +345,9 @@ def advance(system: CGSystem, state: CGState, steps: int) -> CGState:
     steps : int
         Each costs one product with K, ``2 m n^2`` flops unless K is explicit.
     """
-    if state.plain == 0 and not state.iteration and not state.finished and steps:
-        found = _direct(system, state)
-        if found is not None:
-            return found
     F = system.F
-    room = window_bytes(F.m * F.n * (16 if F.is_complex else 8))
-    window = max(2, min(MAX_WINDOW, room // (8 * (state.base.size + state.z.size))))
+    room = window_bytes(F.m * F.n * FLOAT64_BYTES * (2 if F.is_complex else 1))
+    window = max(2, min(MAX_WINDOW, room // (FLOAT64_BYTES * (state.base.size + state.z.size))))
     span, left = state.span.with_room(min(window, state.span.size + steps)), steps
     while left and not state.finished:
         if span.size == window:
@@ -313,10 +375,10 @@ def _ahead(system: CGSystem, state: CGState, most: int) -> int:
     """
     if not waits(state.z) or state.preconditioned:
         return 1
-    if len(state.decreases) <= RATE_STEPS:
-        return min(most, RATE_STEPS)
-    before, last = float(state.decreases[-1 - RATE_STEPS]), float(state.decreases[-1])
-    rate = 0.5 * math.log(before / last) / RATE_STEPS if before > last > 0.0 else 0.0
+    if len(state.decreases) <= STEPS_PER_FORECAST:
+        return min(most, STEPS_PER_FORECAST)
+    before, last = float(state.decreases[-1 - STEPS_PER_FORECAST]), float(state.decreases[-1])
+    rate = 0.5 * math.log(before / last) / STEPS_PER_FORECAST if before > last > 0.0 else 0.0
     if system.coarse and not state.double:
         due = state.max_ratio / max(1.0, COARSE_STRETCH * float(state.ratios[-1 - state.span.size]))
     elif system.overdetermined:
@@ -343,7 +405,7 @@ def _taken(system: CGSystem, state: CGState, span: Span, count: int) -> list[_Ta
     found, roundoff = [], system.roundoff(state.double)
     for _ in range(count):
         look()
-        direction = _direction(system, state)
+        direction = direction_of(system, state.z, state.double, state.preconditioned)
         w, q = direction.w, direction.q
         span, change = span.add(w, q, state.z, _kept(system, state, direction), roundoff)
         z = state.z - change
@@ -410,7 +472,7 @@ def _begun_anew(state: CGState) -> CGState:
     return changed(state, base=state.x, span=_fresh_span(state, state.double))
 
 
-def _kept(system: CGSystem, state: CGState, direction: _CGDirection) -> Inexact | None:
+def _kept(system: CGSystem, state: CGState, direction: CGDirection) -> Inexact | None:
     """``F*`` of the direction, if there is memory to keep it."""
     m, n = system.F.shape
     return direction.S if (state.span.size + 1) * n <= MAX_MATRICES_SHARE * m else None
@@ -424,49 +486,6 @@ def coefficients(system: CGSystem, state: CGState) -> Vector | None:
 def matrix(system: CGSystem, state: CGState) -> Inexact:
     """The iterate A, shape (n, n)."""
     return _matrix(system, state) if state.A is None else state.A
-
-
-@dataclass(frozen=True)
-class _CGDirection:
-    """A direction w, its image q, F*(w) where it was formed, and ``||F*(z)||^2``, all of z over
-    `scale`; the last is infinite where it was not needed. Numbers are left where they are.
-    """
-
-    w: Vector
-    q: Vector
-    S: Inexact | None
-    scale: Any
-    slope: Any
-
-
-def _direction(system: CGSystem, state: CGState) -> _CGDirection:
-    F = system.F if state.double else system.F.single
-    # Single precision has a narrow range: products are of vectors scaled to one.
-    largest = np.abs(state.z).max()
-    scale = np.where(largest > 0.0, largest, 1.0)
-    z, S = state.z / scale, None
-    slope: Any
-    if system.in_matrix_coordinates:
-        gradient = pack(F.adjoint(z))
-        w = system.factor.solve(gradient) if state.preconditioned else gradient
-        q = F.forward(unpack(w, F.n, F.dtype)).astype(np.float64)
-        slope = gradient @ gradient
-    elif state.preconditioned:
-        w, slope = system.factor.solve(z), np.inf
-        q, S = system.times(w, state.double)
-        along, of_z = numbers(z @ q, z @ z)
-        if along < MIN_REACHED_SHARE * of_z:
-            # Most of z lies where K is zero or nearly so, and there the factor's inverse is large
-            # and its rounding drowns the rest: remove that part first.
-            image, _ = system.times(z, state.double)
-            slope = z @ image
-            w = system.factor.solve(system.factor.solve(image))
-            q, S = system.times(w, state.double)
-    else:
-        w = z
-        q, S = system.times(z, state.double)
-        slope = z @ q
-    return _CGDirection(w, q, S, scale, slope)
 
 
 def _judge(system: CGSystem, state: CGState, size: float) -> CGState:
@@ -486,12 +505,12 @@ def _judge(system: CGSystem, state: CGState, size: float) -> CGState:
             # Single precision has given its all: go on from the residual of the exact sum.
             state = _refined(system, state, begun)
         return changed(state, met=state.max_ratio <= 1.0)
-    if state.gradient <= MAX_GRADIENT and _seems_beyond(system, state):
+    if state.gradient <= MAX_GRADIENT and _beyond(system, state) > 1.0:
         state = _verify(system, changed(state, double=True))
         return changed(state, inconsistent=_beyond(system, state) > 1.0)
     if coarse and 1.0 < COARSE_STRETCH * begun >= state.max_ratio:
         return _refined(system, state, begun)
-    late = state.span.size >= MAX_COARSE_STEPS and state.max_ratio > MAX_RATIO_LEFT * begun
+    late = state.span.size >= FIRST_FORECAST and state.max_ratio > MAX_RATIO_LEFT * begun
     if coarse and (late or state.gradient <= MIN_COARSE_GRADIENT):
         return _refined(system, state, 0.0)
     if _should_precondition(system, state, size):
@@ -514,12 +533,6 @@ def _unsettled(system: CGSystem, state: CGState, size: float) -> float:
     """Distance to the least-squares residual over the one at which it is kept."""
     settled = max(MAX_DISTANCE * system.narrowest, np.finfo(np.float64).tiny)
     return min(state.distance, size) / float(settled)
-
-
-def _seems_beyond(system: CGSystem, state: CGState) -> bool:
-    """Whether `_beyond` is more than one: asked of z where the widest tolerance leaves it open."""
-    most = (1.0 + SUM_ROUNDING) * state.max_ratio - 2.0 * state.distance / system.widest
-    return most > 1.0 - SUM_ROUNDING and _beyond(system, state) > 1.0
 
 
 def _beyond(system: CGSystem, state: CGState) -> float:
@@ -564,31 +577,22 @@ def _matrix(system: CGSystem, state: CGState) -> Inexact:
 
 def _verify(system: CGSystem, state: CGState) -> CGState:
     """The state with z recomputed from the data."""
-    z, A, ratio = _recomputed(system, state)
+    z, A, ratio = recomputed(system, state)
     return changed(state, z=z, A=A, max_ratio=ratio, verified=True)
 
 
-def _recomputed(system: CGSystem, state: CGState) -> tuple[Vector, Inexact | None, float]:
+def recomputed(system: CGSystem, state: CGState) -> tuple[Vector, Inexact | None, float]:
     """Return z from the data in float64, A where it was formed, and the ratio, rounding included.
 
-    Where A is formed the bound is that of evaluating ``u* A u`` at the stored A,
-    ``|u|^T |A| |u| <= ||A||_F``. Where K is explicit, it is that of ``K y``: the sum, and the
-    entries of K, whose errors are ``2 n eps |<u_i, u_j>|``.
+    Where A is formed the bound is that of evaluating ``u* A u`` at the stored A, otherwise that of
+    ``K y``.
     """
     if not state.span.size and not state.base.any():
         return system.z1, None, system.start_ratio
     if not system.explicit:
         return system.measured(_matrix(system, state))
-    (m, n), eps, y = system.F.shape, np.finfo(np.float64).eps, state.x
-    z = system.z1 - system.times(y, double=True)[0]
-    if system.F.raw is not system.F:  # K has entries of both signs, each off by masses of both
-        masses = system.F.masses if system.masses is None else system.masses
-        spread = masses * float(masses @ np.abs(y))
-        return z, None, system.worst_ratio(z, 4 * (m + system.F.raw.m + n) * eps * spread)
-    sums = system.times(np.abs(y), double=True)[0]
-    roots = np.sqrt(system.times(np.ones_like(y), double=True)[0]) * np.linalg.norm(y)
-    bound = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(system.b + system.z1)))
-    return z, None, system.worst_ratio(z, bound)
+    z, ratio = system.applied(state.x)
+    return z, None, ratio
 
 
 def _quotient(a: float | np.floating, b: float | np.floating) -> float:

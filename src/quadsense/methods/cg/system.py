@@ -9,40 +9,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import field, replace
-from typing import Self
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas, lapack
 
 from quadsense.arrays import Array, require_memory
 from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
-from quadsense.core.packed import FEW_ENTRIES, pack, summed_products
+from quadsense.core.packed import FEW_ENTRIES, pack, summed_products, unpack
 from quadsense.core.products import Float, Inexact, gram_product
 from quadsense.core.records import cached_property, record
-from quadsense.device import waits
+from quadsense.device import numbers, waits
 from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem, own, product_flops
-from quadsense.methods.cg.traits import ENTRY
+from quadsense.methods.cg.traits import (
+    ENTRY,
+    SINGLE_GAIN,
+    SINGLE_TIME,
+    STEPS_WITH_FACTOR,
+    factor_flops,
+    plain_steps,
+)
 from quadsense.methods.traits import HALF_RATE
 from quadsense.proofs.rounding import frobenius
 from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
-from quadsense.system.watch import real_flops
 
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
 # eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
 # leaves more of the spectrum as it was.
 FIRST_SHIFT = 0.5
 SHIFT_GROWTH = 8.0
-EPS_SINGLE = float(np.finfo(np.float32).eps)
-# Least over largest diagonal entry from which a factorisation needs no scaling.
-MIN_EVEN_DIAGONAL = 1e-2
-# Distance of its entries from 1 up to which it is taken for even as it is.
-EVEN_DIAGONAL = 2e-3
-# Order up to which double precision takes no longer.
-MAX_DOUBLE_ORDER = 128
+# Order up to which a factorization in double precision, and the one step that it leaves, take no
+# longer than one in single precision and its two or three steps (measured).
+MAX_DOUBLE_ORDER = 100
 # Squared pivots within this factor of the shift: eigenvalues that the factor does not resolve.
 MIN_RESOLVED_PIVOT = 30.0
 
@@ -89,18 +91,13 @@ def factor(upper: Float) -> CGFactor:
         Fortran order. Overwritten.
     """
     diagonal = upper.diagonal().astype(np.float64)
-    least, most = float(diagonal.min()), float(diagonal.max())
-    if not least > 0.0:  # an unknown that no row sees: any scale will do
+    if not float(diagonal.min()) > 0.0:  # an unknown that no row sees: any scale will do
         diagonal[~(diagonal > 0.0)] = 1.0
-    if least > 1.0 - EVEN_DIAGONAL and most < 1.0 + EVEN_DIAGONAL:
-        scale = np.ones_like(diagonal)
-    else:
-        scale = 1.0 / np.sqrt(diagonal)
-        factors = scale.astype(upper.dtype, copy=False)
-        upper *= factors
-        upper *= factors[:, None]
-    unit = EPS_SINGLE if upper.dtype == np.float32 else UNIT_ROUNDING
-    added, shift = 0.0, FIRST_SHIFT * unit * math.sqrt(len(upper))
+    scale = 1.0 / np.sqrt(diagonal)
+    factors = scale.astype(upper.dtype, copy=False)
+    upper *= factors
+    upper *= factors[:, None]
+    added, shift = 0.0, FIRST_SHIFT * float(np.finfo(upper.dtype).eps) * math.sqrt(len(upper))
     while True:
         add_to_diagonal(upper, shift - added)
         added = shift
@@ -108,35 +105,6 @@ def factor(upper: Float) -> CGFactor:
         if info == 0:
             return CGFactor(R, scale, shift)
         shift *= SHIFT_GROWTH
-
-
-def solve_once(F: Sensing, right: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
-    """Solve ``K y = right`` in single precision, to no more than its digits.
-
-    None where K is singular to them, or its diagonal so uneven that `factor` must scale it.
-
-    Parameters
-    ----------
-    F : Sensing
-    right : (m,) array
-        Of size one.
-    """
-    K = F.gram_triangle(single=True, lower=True)
-    if waits(K):  # quick enough by the factor itself
-        return None
-    diagonal = K.diagonal().copy()
-    if float(diagonal.min()) <= MIN_EVEN_DIAGONAL * float(diagonal.max()):
-        return None
-    step = len(K) + 1
-    K.T.reshape(-1)[::step] += FIRST_SHIFT * EPS_SINGLE * math.sqrt(len(K))
-    L, info = lapack.spotrf(K, lower=1, clean=0, overwrite_a=1)
-    if info != 0:
-        return None
-    F.learn_rank(L.diagonal() / math.sqrt(float(diagonal.max())), len(K))
-    # For one vector quicker than potrs, which is made for many.
-    y = blas.strsv(L, right.astype(K.dtype), lower=1, overwrite_x=1)
-    y = blas.strsv(L, y, lower=1, trans=1, overwrite_x=1)
-    return np.asarray(y.astype(np.float64))
 
 
 def factor_normal(F: Sensing) -> CGFactor:
@@ -157,12 +125,9 @@ Vector = npt.NDArray[np.float64]
 UNIT_ROUNDING = float(np.finfo(np.float64).eps)
 """Of float64, twice the unit roundoff."""
 
-# Single-precision products gain four digits before their error shows next to the target.
-SINGLE_GAIN = 1e4
 # Float64 flops in whose time passes the part of a step that does not shrink with the problem.
 STEP_FLOPS = 2e6
-# Time of a product in single precision, and of a coarse one on a GPU, next to float64.
-SINGLE_TIME = 0.5
+# Time of a coarse product on a GPU, next to one in float64.
 COARSE_TIME = 0.25
 
 
@@ -192,14 +157,16 @@ class NormalOperator:
     @cached_property
     def K(self) -> Vector:
         """Upper triangle of the Gram matrix."""
-        require_memory("method cg: the Gram matrix", _bytes(self.single) * self.F.m**2)
+        require_memory(
+            "method cg: the Gram matrix", FLOAT64_BYTES * self.F.m**2 // (1 + self.single)
+        )
         return self.F.gram_triangle(single=self.single)
 
     def triangle(self, single: bool) -> Vector:
         """Return the upper triangle of K, in Fortran order, for the caller to overwrite."""
         if self.formed:
             return self.K.astype(np.float32 if single else np.float64, order="F")
-        require_memory("method cg: the Gram matrix", _bytes(single) * self.F.m**2)
+        require_memory("method cg: the Gram matrix", FLOAT64_BYTES * self.F.m**2 // (1 + single))
         return self.F.gram_triangle(single=single)
 
     def times(self, y: Vector, double: bool) -> tuple[Vector, Inexact | None]:
@@ -344,12 +311,16 @@ class CGSystem:
     @cached_property
     def factor(self) -> CGFactor:
         """The preconditioner."""
-        require_memory("method cg: the factored normal equations", self.factor_bytes)
         if self.in_matrix_coordinates:
+            size = FLOAT64_BYTES * self._factor_size**2
+            require_memory("method cg: the factored normal equations", size)
             if self.features is not None and self.unknowns <= MAX_DOUBLE_ORDER:
                 return factor(summed_products((self.features,), self.unknowns, np.float64))
             return factor_normal(self.F)
-        return factor(self.operator.triangle(single=True))
+        found = factor(self.operator.triangle(single=True))
+        if found.resolves and self.operator.given is None and not waits(found.upper):
+            self.F.learn_rank(found.upper.diagonal(), self.F.m)
+        return found
 
     def aiming(self, goal: float) -> Self:
         """Return the system with tolerances `goal` times as wide; what is derived is shared."""
@@ -386,6 +357,23 @@ class CGSystem:
         bound = 4 * (terms + 8) * UNIT_ROUNDING * size + 2 * UNIT_ROUNDING * np.abs(self.b)
         return z, A, self.worst_ratio(z, bound)
 
+    def applied(self, y: Vector) -> tuple[Vector, float]:
+        """Residuals at ``A_1 - F*(y)`` by an explicit K, and their ratio, rounding included.
+
+        The bound is that of ``K y``: the sum, and the entries of K, whose errors are
+        ``2 n eps |<u_i, u_j>|``.
+        """
+        (m, n), eps = self.F.shape, UNIT_ROUNDING
+        z = self.z1 - self.times(y, double=True)[0]
+        if self.F.raw is not self.F:  # K has entries of both signs, each off by masses of both
+            masses = self.F.masses if self.masses is None else self.masses
+            spread = masses * float(masses @ np.abs(y))
+            return z, self.worst_ratio(z, 4 * (m + self.F.raw.m + n) * eps * spread)
+        sums = self.times(np.abs(y), double=True)[0]
+        roots = np.sqrt(self.times(np.ones_like(y), double=True)[0]) * np.linalg.norm(y)
+        bound = eps * ((m + 4) * sums + (2 * n + 4) * (roots + np.abs(self.b + self.z1)))
+        return z, self.worst_ratio(z, bound)
+
     def from_coefficients(self, y: Vector, double: bool) -> Inexact:
         """``A_1 - F*(y)``, summed in that precision."""
         scale = float(np.abs(y).max()) or 1.0
@@ -410,19 +398,14 @@ class CGSystem:
     def factor_cost(self) -> float:
         """Float64 flops of the preconditioner and a few steps with it."""
         m, n = map(float, self.F.shape)
-        size = self._factor_size
-        build = m * size if self.in_matrix_coordinates else real_flops(self.F.is_complex) * m * n
-        return 0.5 * size * (size * size / 3.0 + build) + 4.0 * self._product_cost
-
-    @property
-    def factor_bytes(self) -> int:
-        """Bytes of the preconditioner in double precision."""
-        return FLOAT64_BYTES * self._factor_size**2
+        size = float(self._factor_size)
+        build = m * size if self.in_matrix_coordinates else 0.5 * product_flops(self.F) / n
+        return factor_flops(size, build) + STEPS_WITH_FACTOR * self._product_cost
 
     @property
     def factor_fits(self) -> bool:
         """Whether the preconditioner keeps to `memory`, in double precision if need be."""
-        return self.factor_bytes <= self.memory
+        return FLOAT64_BYTES * self._factor_size**2 <= self.memory
 
     @cached_property
     def _product_cost(self) -> float:
@@ -463,9 +446,7 @@ def prepare(
         z1 = F.forward(A1) - b
     size = F.unknowns
     ratio = starting_ratio(F, b, delta, z1)
-    # Generic rows contract the residual by sqrt(m/N) per step (the edges of the spectrum of K).
-    contraction = min(0.99, math.sqrt(min(m, size) / max(m, size)))
-    steps = 1.0 - math.log(max(ratio, 1.0)) / math.log(contraction)
+    steps = plain_steps(m, size, ratio)
     share = _share(F) if ratio <= SINGLE_GAIN or F.coarse else 1.0
     cheaper = FLOAT64_BYTES * m * m <= memory and pays_to_form(F, steps, ENTRY, share)
     # With n > m no n-by-n matrix is formed, whatever the cost.
@@ -479,11 +460,100 @@ def starting_ratio(F: Sensing, b: Vector, delta: Vector, z1: Vector) -> float:
     return float(((np.abs(z1) + (F.n + 4) * UNIT_ROUNDING * size) / delta).max(initial=0.0))
 
 
-def _bytes(single: bool) -> int:
-    """Bytes of a number."""
-    return FLOAT64_BYTES // 2 if single else FLOAT64_BYTES
-
-
 def _share(F: Sensing) -> float:
     """Time of a product that is not in double precision, next to one that is."""
     return COARSE_TIME if F.coarse else SINGLE_TIME
+
+
+# Share of ||z||^2 below which a decrease is mostly rounding.
+MIN_DECREASE = 1e-10
+
+
+def distance_left(decreases: Vector, left: float) -> float:
+    """Estimate ``||z - z_LS||_2``: the sum of the decreases to come, as a geometric series.
+
+    Parameters
+    ----------
+    decreases : (k,) array
+        What each step took from ``||z||_2^2``.
+    left : float
+        ``||z||_2^2`` now.
+    """
+    if len(decreases) > 1 and np.max(decreases[-2:]) <= MIN_DECREASE * left:
+        return float(np.sqrt(np.sum(decreases[-2:])))
+    if len(decreases) < 5:
+        return np.inf
+    if decreases[-1] >= decreases[-5]:
+        return np.inf
+    rate = (decreases[-1] / decreases[-5]) ** 0.25
+    if rate == 1.0:
+        return np.inf
+    return float(np.sqrt(np.max(decreases[-2:]) * rate / (1.0 - rate)))
+
+
+def steps_left(decreases: Vector, target: float) -> float:
+    """Steps until the residual has fallen by another ``exp(target)``.
+
+    From the decreases of ``||z||^2`` over the last three dyadic ranges. The logarithm of the
+    residual is taken to fall like ``k^e``: e = 1 is geometric convergence, and e near 0 a power of
+    the step number, as at a hard edge of the spectrum.
+    """
+    k = len(decreases)
+    sums = [np.sum(decreases[k >> i : k >> (i - 1)]) for i in (3, 2, 1)]
+    if not sums[0] > sums[1] > sums[2] > 0.0:
+        # Not yet falling (or at a standstill): a slow power.
+        first, second = 1.0, 0.5
+    else:
+        first, second = (0.5 * float(np.log(a / b)) for a, b in pairwise(sums))
+    e = float(np.clip(np.log2(second / first), 0.02, 1.0))
+    # The logarithm fell by `second` between the starts of the last two ranges.
+    rate = second * e / (0.5**e - 0.25**e)
+    return k * float(np.expm1(min(np.log1p(e * target / rate) / e, 50.0)))
+
+
+# Share of ||z||^2 that a preconditioned direction reaches, below which the rest is taken for null.
+MIN_REACHED_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class CGDirection:
+    """A direction w, its image q, F*(w) where it was formed, and ``||F*(z)||^2``, all of z over
+    `scale`; the last is infinite where it was not needed. Numbers are left where they are.
+    """
+
+    w: Vector
+    q: Vector
+    S: Inexact | None
+    scale: Any
+    slope: Any
+
+
+def direction_of(system: CGSystem, z: Vector, double: bool, preconditioned: bool) -> CGDirection:
+    """Return the direction of a step from a residual z."""
+    F = system.F if double else system.F.single
+    # Single precision has a narrow range: products are of vectors scaled to one.
+    largest = np.abs(z).max()
+    scale = np.where(largest > 0.0, largest, 1.0)
+    z, S = z / scale, None
+    slope: Any
+    if system.in_matrix_coordinates:
+        gradient = pack(F.adjoint(z))
+        w = system.factor.solve(gradient) if preconditioned else gradient
+        q = F.forward(unpack(w, F.n, F.dtype)).astype(np.float64)
+        slope = gradient @ gradient
+    elif preconditioned:
+        w, slope = system.factor.solve(z), np.inf
+        q, S = system.times(w, double)
+        along, of_z = numbers(z @ q, z @ z)
+        if along < MIN_REACHED_SHARE * of_z:
+            # Most of z lies where K is zero or nearly so, and there the factor's inverse is large
+            # and its rounding drowns the rest: remove that part first.
+            image, _ = system.times(z, double)
+            slope = z @ image
+            w = system.factor.solve(system.factor.solve(image))
+            q, S = system.times(w, double)
+    else:
+        w = z
+        q, S = system.times(z, double)
+        slope = z @ q
+    return CGDirection(w, q, S, scale, slope)

@@ -12,7 +12,7 @@ from quadsense.methods.descent.traits import (
 )
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.traits import Cone, DeviceOptions, Options, Shape, Traits, Work
-from quadsense.system.memory import MAX_FORMED_BYTES
+from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
 
 ENTRY = 9.0
 """Flops in whose time a product reads an entry of K from memory (measured)."""
@@ -21,32 +21,57 @@ EDGE = 0.75
 """Steps at the hard edge m = N: the ratio to gain to this power (docs/theory.md, section 10)."""
 
 FIRST_FORECAST = 16
-"""Plain steps before a factorisation is considered, as in `krylov.residuals`."""
+"""Plain steps before a factorisation is considered, as in `cg.residuals`."""
+
+MAX_CONTRACTION = 0.99
+"""Of the residual in a plain step, at most: near m = N other rules hold."""
+
+STEPS_WITH_FACTOR = 4.0
+"""Steps that follow a factorization."""
 
 SETTLED = 100.0
 """What is gained beyond delta where the least-squares fit itself is sought."""
 
-WINDOW_BYTES = 2**23
-"""Bytes of directions and images that are kept in any case; see `krylov.residuals`."""
+VECTORS = 12
+"""Vectors of the length of the readings that are held besides the window."""
 
-WINDOW_SHARE = 8
-"""Of larger rows their bytes are divided by this."""
+MAX_WINDOW, WINDOW_SHARE = 128, 0.125
+"""Images kept, in number, and the bytes of all that is kept, as a share of those of the rows."""
 
-MAX_WINDOW_BYTES = 2**28
-"""Bytes of directions and images that are never exceeded: rows on disk or on a cluster may be far
-larger than the memory of the machine that keeps the window."""
+MIN_WINDOW_BYTES, MAX_WINDOW_BYTES = 8 * MIB, 256 * MIB
+"""Bytes of directions and images that are kept in any case, and that are never exceeded: rows on
+disk or on a cluster may be far larger than the memory of the machine that keeps the window."""
 
 
 def window_bytes(row_bytes: int) -> int:
     """Return the most bytes of the directions and images that are kept."""
-    return min(max(WINDOW_BYTES, row_bytes // WINDOW_SHARE), MAX_WINDOW_BYTES)
+    return min(max(MIN_WINDOW_BYTES, int(WINDOW_SHARE * row_bytes)), MAX_WINDOW_BYTES)
 
 
 FEW_UNKNOWNS = 100
 """Unknowns up to which steps of the interior-point method cost less than of `least_squares`."""
 
-FEW_DIGITS = 1e4
-"""Gain up to which products in single precision serve."""
+SINGLE_GAIN = 1e4
+"""Gain up to which products in single precision serve: four digits, before their error shows next
+to the target."""
+
+SINGLE_TIME = 0.5
+"""Time of a product in single precision, next to one in float64."""
+
+
+def plain_steps(m: int, unknowns: int, gain: float) -> float:
+    """Return the steps without a preconditioner that reduce a residual by that factor.
+
+    Generic rows contract it by sqrt(m/N) per step (the edges of the spectrum of K; docs/theory.md,
+    section 4).
+    """
+    contraction = min(MAX_CONTRACTION, math.sqrt(min(m, unknowns) / max(m, unknowns)))
+    return 1.0 + math.log(max(gain, 1.0)) / -math.log(contraction)
+
+
+def factor_flops(side: float, build: float) -> float:
+    """Return the work of forming and factoring a system in single precision."""
+    return SINGLE_TIME * side * (side * side / 3.0 + build)
 
 
 class ConjugateGradientTraits(Traits):
@@ -112,10 +137,10 @@ class ConjugateGradientTraits(Traits):
     @classmethod
     def memory(cls, shape: Shape) -> int:
         """K, or the rows in single precision, and the images that are kept."""
-        kept = min(8.0 * 150 * shape.m, window_bytes(shape.row_bytes))
-        images = int(kept) + 8 * 12 * shape.m
-        if shape.prefer == "nearest":
-            images += 2 * 4 * shape.m**2
+        kept = min(MAX_WINDOW * FLOAT64_BYTES * shape.m, window_bytes(shape.row_bytes))
+        images = kept + VECTORS * FLOAT64_BYTES * shape.m
+        if shape.prefer == "nearest":  # K and a copy, in single precision
+            images += FLOAT64_BYTES * shape.m**2
         if cls.uses_gram(shape):
             return images + gram_bytes(shape)
         formed = cls._dense_work(shape)[1]
@@ -126,7 +151,7 @@ class ConjugateGradientTraits(Traits):
         """Steps until the tolerance is met; a factorisation where these would be many."""
         steps = cls._steps(shape)
         if shape.gram in ("explicit", "sparse"):
-            return Work(gram_flops(shape), steps * 8.0 * gram_entries(shape), steps)
+            return Work(gram_flops(shape), steps * FLOAT64_BYTES * gram_entries(shape), steps)
         if shape.gram == "matrix-free":
             return Work(2.0 * steps * shape.product, 0.0, steps)
         return cls._dense_work(shape)[0]
@@ -138,30 +163,27 @@ class ConjugateGradientTraits(Traits):
 
     @classmethod
     def _steps(cls, shape: Shape) -> float:
-        """Generic rows contract the residual by sqrt(m/N) per step (docs/theory.md, section 4).
-
-        Sparse ones are not generic: K is as if it began at 0.
-        """
-        gain, sizes = cls._gain(shape), (shape.m, shape.unknowns)
-        if shape.sparse:
-            return 1.0 + gain**EDGE
-        contraction = min(0.999, math.sqrt(min(sizes) / max(sizes)))
-        return min(1.0 - math.log(gain) / math.log(contraction), 1.0 + gain**EDGE)
+        """Sparse rows are not generic: K is as if its spectrum began at 0."""
+        gain = cls._gain(shape)
+        edge = 1.0 + gain**EDGE
+        return edge if shape.sparse else min(plain_steps(shape.m, shape.unknowns, gain), edge)
 
     @classmethod
     def _dense_work(cls, shape: Shape) -> tuple[Work, int]:
-        """The cheapest of three ways, as `krylov.system` finds it, and what it forms, in bytes."""
+        """The cheapest of three ways, as `cg.system` finds it, and what it forms, in bytes."""
         m, n, N = float(shape.m), float(shape.n), float(shape.unknowns)
         steps, side = cls._steps(shape), min(m, N)
-        both, share = 2.0 * shape.product, 0.5 if cls._gain(shape) <= FEW_DIGITS else 1.0
+        both, share = 2.0 * shape.product, SINGLE_TIME if cls._gain(shape) <= SINGLE_GAIN else 1.0
         free = (share * steps + 1.0) * both
         explicit = shape.weight * m * n * (m + n) + steps * ENTRY * m * m
         build = m * side if m > N else shape.weight * m * n
-        early = min(steps, FIRST_FORECAST + 4.0)
-        factored = 0.5 * side * (side * side / 3.0 + build) + (share * FIRST_FORECAST + 4.0) * both
+        early = min(steps, FIRST_FORECAST + STEPS_WITH_FACTOR)
+        factored = factor_flops(side, build) + (share * FIRST_FORECAST + STEPS_WITH_FACTOR) * both
         ways = [(free, steps, 0.0), (explicit, steps, m), (factored, early, side)]
-        flops, passes, order = min(way for way in ways if 8 * way[2] ** 2 <= MAX_FORMED_BYTES)
-        return Work(flops, 0.0, passes), int(2 * 8 * order * order)
+        flops, passes, order = min(
+            way for way in ways if FLOAT64_BYTES * way[2] ** 2 <= MAX_FORMED_BYTES
+        )
+        return Work(flops, 0.0, passes), int(2 * FLOAT64_BYTES * order * order)
 
     @classmethod
     def settles(cls, shape: Shape) -> bool:

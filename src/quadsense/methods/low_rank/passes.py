@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from quadsense.device import numbers, scalar
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector
+from quadsense.methods.low_rank.program import LowRankProgram, Matrix
+from quadsense.methods.low_rank.question import Vector
 
 # Of float64: the distance of 1 from the next number, and the smallest one of all digits.
 EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
@@ -301,8 +302,9 @@ def quartic_minimum(c1: float, c2: float, c3: float, c4: float) -> float:
     a, b = c3 / c4 / s, c2 / c4 / s / s
     if not abs(a) + abs(b) < MAX_CUBIC_COEFFICIENT:
         return quartic_minimum(c1, c2, 0.0, 0.0)
-    found = [_polished(x, a, b) for x in _cubic_roots(a, b)]
-    roots = [x for x in found if x > 0.0 and math.isfinite(x)]
+    # Where cancellation has spoilt a root, or a pair is complex, its value is the larger.
+    found = np.linalg.eigvals([[-a, -b, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]).real.tolist()
+    roots = [x for x in (_polished(x, a, b) for x in found) if x > 0.0 and math.isfinite(x)]
     if not roots:
         return 0.0
 
@@ -311,20 +313,6 @@ def quartic_minimum(c1: float, c2: float, c3: float, c4: float) -> float:
 
     best = min(roots, key=value)
     return best * s if value(best) < 0.0 and best * s > MIN_LENGTH else 0.0
-
-
-def _cubic_roots(a: float, b: float) -> list[float]:
-    """Return the real roots of ``x^3 + a x^2 + b x - 1`` [Press et al., Section 5.6]."""
-    q = (a * a - 3.0 * b) / 9.0
-    r = (2.0 * a**3 - 9.0 * a * b - 27.0) / 54.0
-    if r * r < q**3:
-        angle = math.acos(max(-1.0, min(1.0, r / q**1.5)))
-        return [
-            -2.0 * math.sqrt(q) * math.cos((angle + turn) / 3.0) - a / 3.0
-            for turn in (0.0, 2.0 * math.pi, -2.0 * math.pi)
-        ]
-    edge = -math.copysign((abs(r) + math.sqrt(max(r * r - q**3, 0.0))) ** (1.0 / 3.0), r)
-    return [edge + (q / edge if edge else 0.0) - a / 3.0]
 
 
 def _polished(x: float, a: float, b: float) -> float:

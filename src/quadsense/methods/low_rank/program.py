@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -11,86 +10,16 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import compact
-from quadsense.core.intervals import BEYOND
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import beneath
-from quadsense.methods.low_rank.traits import LIFT
+from quadsense.methods.low_rank.question import FactorBounds, Vector
+from quadsense.methods.low_rank.traits import LIFT, READINGS_PER_STEP
 from quadsense.system.memory import Scratch
-
-Vector = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 # Weights this far above the middle one are walls to a descent; each level raises the cap by so
 # much, or by more where that would take more levels than this.
 MAX_WEIGHT_SPREAD, LEVEL_GROWTH, MAX_LEVELS = 1e3, 1e4, 12
-
-
-@dataclass(frozen=True)
-class FactorBounds:
-    """Intervals around readings b: residuals z are values minus b.
-
-    Attributes
-    ----------
-    below, above : (m,) float64
-        ``b - lo`` and ``hi - b``; infinite where there is no such end.
-    unit : (m,) float64
-        Half the width of an interval of two ends; what a crossing is counted in elsewhere.
-    told : (m,) bool or None
-        Rows with a reading, of which least squares counts the whole residual; of the others only
-        what is beyond their ends. None: all.
-    equal : (m,) bool or None
-        Rows whose two ends are one: they are met to rounding. None: none.
-    """
-
-    below: Vector
-    above: Vector
-    unit: Vector
-    told: Mask | None = None
-    equal: Mask | None = None
-
-    def each(self, place: Callable[[Any], Any]) -> FactorBounds:
-        """The same with every array as that makes it."""
-        told = None if self.told is None else place(self.told)
-        equal = None if self.equal is None else place(self.equal)
-        return FactorBounds(place(self.below), place(self.above), place(self.unit), told, equal)
-
-    @cached_property
-    def margin(self) -> Vector:
-        """Room within a row to aim at: its unit, but none in an equality."""
-        return self.unit if self.equal is None else np.where(self.equal, 0.0, self.unit)
-
-    def excess(self, z: Vector, theta: float, part: slice = slice(None)) -> Vector:
-        """By how much residuals are more than they may be: see `LowRankProgram.excess`."""
-        if theta == 0.0 and self.told is None:
-            return z
-        # A row aims as far inside its interval as the others do.
-        inside = 0.0 if theta == 0.0 else (1.0 - theta) * self.margin[part]
-        excess: Vector = z - np.clip(z, inside - self.below[part], self.above[part] - inside)
-        if theta == 0.0 and self.told is not None:
-            excess = np.where(self.told[part], z, excess)
-        return excess
-
-    def ratios(self, z: Vector, bound: Vector, part: slice = slice(None)) -> Vector:
-        """How far residuals lean out of their intervals, rounding included: 1 is an end.
-
-        0 within the end of a row that has but one; an equality is at 1 where all of its residual
-        may be rounding.
-        """
-        below, above = self.below[part], self.above[part]
-        two = np.isfinite(below) & np.isfinite(above)
-        over = np.maximum(z - above, -below - z) + bound
-        ratios = 1.0 + over / self.unit[part]
-        ratios = np.where(two, ratios, np.where(over > 0.0, np.maximum(ratios, BEYOND), 0.0))
-        if self.equal is not None:
-            ratios = np.where(self.equal[part], np.abs(z) / bound, ratios)
-        return ratios
-
-    def support(self, y: Vector, b: Vector) -> float:
-        """The largest ``y.v`` over values v in the intervals."""
-        rows = np.flatnonzero(y)
-        reach = np.where(y[rows] > 0.0, self.above[rows], -self.below[rows])
-        return float(np.dot(y[rows], b[rows] + reach))
 
 
 def weights_by_level(weights: Vector) -> list[Vector]:
@@ -113,8 +42,8 @@ def weights_by_level(weights: Vector) -> list[Vector]:
 # Normal equations are formed up to this many unknowns and entries of J, and up to this many flops
 # where rows are ample and a dozen quasi-Newton steps serve as well.
 MAX_DENSE_UNKNOWNS, MAX_DENSE_ENTRIES, MAX_DENSE_FLOPS = 1000, 500_000, 5e7
-# Those of sparse rows up to this many unknowns and flops.
-MAX_SPARSE_UNKNOWNS, MAX_SPARSE_FLOPS = 4000, 5e7
+# Those of sparse rows up to this many unknowns, and as many flops.
+MAX_SPARSE_UNKNOWNS = 4000
 # With this many rows per unknown, plain descent mostly finds the fit of the right rank if there
 # is one, so a growing rank wastes no restarts below it, and a given one not many.
 MIN_AMPLE_ROWS = 4
@@ -140,7 +69,7 @@ def takes_normal_equations(F: Sensing, rank: int) -> bool:
     m, size = max(F.m, F.raw.m), unknowns(F, rank)
     if F.raw.is_sparse and size <= MAX_SPARSE_UNKNOWNS:
         # Sparse rows are rarely isotropic, which quasi-Newton steps rely on.
-        return m * _row_length(F) ** 2 * rank**2 <= MAX_SPARSE_FLOPS
+        return m * _row_length(F) ** 2 * rank**2 <= MAX_DENSE_FLOPS
     quick = m * size * size <= MAX_DENSE_FLOPS or not rows_are_ample(F, rank)
     return size <= MAX_DENSE_UNKNOWNS and m * size <= MAX_DENSE_ENTRIES and quick
 
@@ -161,9 +90,7 @@ def default_restarts(F: Sensing, rank: int, lifted: int) -> int:
     of_rank = rank**2 if F.is_complex else rank * (rank + 1) // 2
     if rank >= F.n or of_rank > m:
         return MIN_RESTARTS
-    flops = 8.0 * m * size
-    if takes_normal_equations(F, lifted):
-        flops = m * size**2 + size**3 / 3.0
+    flops = m * size * (size if takes_normal_equations(F, lifted) else READINGS_PER_STEP)
     return int(min(MAX_RESTARTS, max(MIN_RESTARTS, RESTART_FLOPS / flops)))
 
 
@@ -171,13 +98,8 @@ Matrix = npt.NDArray[Any]
 
 # Share of nonzeros up to which rows that are held sparse stay so in normal equations.
 MAX_SPARSE_SHARE = 0.1
-# Large readings are those beyond this share of the mean one, where they are to weigh less.
-LARGE_READING_SHARE = 0.3
 # Roundings of |p|^2 - b in single precision: of p, which counts twice, of its square and of b.
-SINGLE_ROUNDINGS = 4.0 * float(np.finfo(np.float32).eps) / 2.0
-# Entries are seen alike where one is seen at most this many times as much as another; those that
-# are seen less than this share of the mean count as if they were not.
-MAX_SIGHT_SPREAD, MIN_SIGHT = 4.0, 1e-4
+SINGLE_ROUNDINGS = 2.0 * float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True)
@@ -188,18 +110,12 @@ class FactorRows:
     """
 
     F: Sensing
-    low: Sensing | None
     scratch: Scratch = field(default_factory=Scratch, repr=False)
 
     @cached_property
     def dense(self) -> Matrix:
         """All rows, dense: for small problems."""
         return self.F.raw.rows()
-
-    @cached_property
-    def single(self) -> Matrix:
-        """The same in single precision."""
-        return self.dense if self.low is None else self.low.rows()
 
     @cached_property
     def sparse(self) -> sp.csr_array | None:
@@ -246,8 +162,6 @@ class LowRankProgram:
         Weights of least squares by which the fit is chosen; None: any fit will do.
     target : bool
         Whether there are tolerances to meet; without, least squares is all.
-    evens_out : bool
-        Whether large readings are to weigh less at first: see `levels`.
     """
 
     F: Sensing
@@ -260,7 +174,6 @@ class LowRankProgram:
     signs: tuple[int, int] | None = None
     wanted: Vector | None = field(default=None, repr=False)
     target: bool = True
-    evens_out: bool = False
 
     @cached_property
     def level(self) -> float:
@@ -300,21 +213,6 @@ class LowRankProgram:
         """What single precision does to a residual at most, in units of its tolerance."""
         return SINGLE_ROUNDINGS * float(np.max(np.abs(self.b) * self.inverse))
 
-    @cached_property
-    def sight(self) -> Vector | None:
-        """How much the rows see of each entry, (n,), 1 in the mean square; None where alike.
-
-        Only where products cost by the column, as transforms do: it costs less than a step.
-        """
-        raw = self.F.raw
-        if not raw.kind.by_column:
-            return None
-        seen = raw.squared_columns(np.ones(raw.m))
-        seen /= float(seen.mean())
-        if float(seen.max()) <= MAX_SIGHT_SPREAD * float(seen.min()):
-            return None
-        return np.sqrt(np.maximum(seen, MIN_SIGHT))
-
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
         """An array of any contents, where the readings are; memory that was given back, if any."""
         if isinstance(self.b, np.ndarray):
@@ -341,31 +239,15 @@ class LowRankProgram:
         """All rows, dense: for normal equations, which are for small problems."""
         return self.shared.dense
 
-    @property
-    def low_rows(self) -> Matrix:
-        """The same in single precision."""
-        return self.shared.single
-
     @cached_property
     def levels(self) -> tuple[LowRankProgram, ...]:
         """The same problem with weights of least squares of limited spread, less and less so.
 
         Rows of far narrower tolerances than most are walls to a descent: it begins where they
         weigh as much as the others, and goes on from there.
-
-        Where A has rank one, steps are many and any fit will do, large readings weigh less at
-        first. A residual
-        ``|p|^2 - b`` is about ``2 sqrt(b)`` times that of the amplitude, ``|p| - sqrt(b)``, so that
-        weights of about 1/b are least squares of amplitudes, which take a third fewer steps: the
-        largest readings no longer set the curvature [Wang, Giannakis, Eldar 2018].
         """
         weights = self.weight if self.wanted is None else self.wanted
         found = weights_by_level(weights)
-        if self.evens_out and len(found) == 1:
-            found = [
-                weights / (np.maximum(self.b, 0.0) + LARGE_READING_SHARE * self.level),
-                weights,
-            ]
         return tuple(self if each is self.weight else self.weighed(each) for each in found)
 
     @cached_property
@@ -473,13 +355,7 @@ def prepare(
     single = low_precision and F.rank_one  # sums of rows may cancel
     if single and _takes_single_steps(F, rank or 1) and F.single is not F:
         low = F.single
-    # Of rank one alone: other readings are more even, and weights spoil the expected Hessian.
-    quasi_newton = rank == 1 and not takes_normal_equations(F, 1)
-    simple = bounds is None and signs is None and wanted is None and F.rank_one
-    evens_out = quasi_newton and simple and target and float(np.mean(b)) > 0.0
-    return LowRankProgram(
-        F, b, delta, weight, low, FactorRows(F, low), bounds, signs, wanted, target, evens_out
-    )
+    return LowRankProgram(F, b, delta, weight, low, FactorRows(F), bounds, signs, wanted, target)
 
 
 def _takes_single_steps(F: Sensing, rank: int) -> bool:

@@ -1,37 +1,226 @@
 """Least squares of a factored fit brought to rest: its last digits, and whether it is at rest.
 
-Every step is the best of a quadratic model within a radius that its truth decides. It keeps what
-is held to first order, and Newton's method on what is held follows it.
+Equalities are met to rounding by Newton's method on as many equations; ends of other rows that
+least squares presses on are held like these. Every step is the best of a quadratic model within a
+radius that its truth decides. It keeps what is held to first order, and Newton's method on what is
+held follows it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import nnls
 
-from quadsense.methods.low_rank.gauss_newton import Indices, shortened, turned
-from quadsense.methods.low_rank.held import (
-    MIN_SINGULAR_SHARE,
-    HeldReadings,
+from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_bound
+from quadsense.methods.low_rank.program import MAX_DENSE_UNKNOWNS, LowRankProgram, Matrix
+from quadsense.methods.low_rank.question import Vector
+from quadsense.methods.low_rank.starts import EIGH_FLOPS
+from quadsense.methods.low_rank.steps import (
+    Indices,
+    as_real,
     derivative,
     flat,
-    model_of,
-    moved_onto,
-    pressing,
-    to_hold,
+    jacobian,
+    shortened,
+    turned,
 )
-from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_bound
-from quadsense.methods.low_rank.program import MAX_DENSE_UNKNOWNS, LowRankProgram, Matrix, Vector
 from quadsense.system.watch import look
+
+# Bounds on the rounding of a residual up to which it is one, relative to the factor's own rounding.
+MAX_ROUNDINGS = 4.0
+# Newton steps on equalities alone: they converge quadratically.
+MAX_CORRECTIONS = 8
+# Equalities up to which their equations are formed.
+MAX_HELD = 2000
+
+MIN_SINGULAR_SHARE = 1e-12
+"""Singular values of the equalities' derivative below this share of the largest are rounding."""
+
+
+@dataclass(frozen=True)
+class HeldReadings:
+    """Rows that are to be met exactly, and the residuals that they are to have.
+
+    Attributes
+    ----------
+    index : (k,) int
+    goal : (k,) float64
+    side : (k,) float64
+        0 for an equality, 1 for an upper end, -1 for a lower one: an end holds to one side only.
+    """
+
+    index: npt.NDArray[np.intp]
+    goal: Vector
+    side: Vector
+
+    def beside(self, other: HeldReadings) -> HeldReadings:
+        """The same and others after it."""
+        return HeldReadings(
+            np.concatenate([self.index, other.index]),
+            np.concatenate([self.goal, other.goal]),
+            np.concatenate([self.side, other.side]),
+        )
+
+    def without(self, which: int) -> HeldReadings | None:
+        """Return the same without one; None where none is left."""
+        kept = np.arange(self.index.size) != which
+        return (
+            HeldReadings(self.index[kept], self.goal[kept], self.side[kept]) if kept.any() else None
+        )
+
+
+def corrected(problem: LowRankProgram, point: FactorPoint, theta: float) -> FactorPoint:
+    """Return the point with equalities met to rounding, by the smallest such changes of X.
+
+    Without a tolerance, what else must hold and does not is met at its end.
+    """
+    held = to_hold(problem, point)
+    return point if held is None else moved_onto(problem, point, held, theta)
+
+
+def pressing(
+    problem: LowRankProgram, point: FactorPoint, held: HeldReadings | None
+) -> HeldReadings | None:
+    """Return what is held and whatever else presses by now; None where nothing does."""
+    now = to_hold(problem, point)
+    if now is None or held is None:
+        return now
+    new = ~np.isin(now.index, held.index)
+    if not new.any():
+        return None
+    return held.beside(HeldReadings(now.index[new], now.goal[new], now.side[new]))
+
+
+def to_hold(problem: LowRankProgram, point: FactorPoint) -> HeldReadings | None:
+    """Return the rows to be met exactly; None where there are none, or too many.
+
+    Equalities, and without a tolerance what else must hold and presses.
+    """
+    bounds, z = problem.bounds, point.z
+    if bounds is None:
+        return None
+    equal = np.zeros(z.size, bool) if bounds.equal is None else bounds.equal
+    goal, sides = np.zeros(z.size), np.zeros(z.size)
+    if not problem.target and bounds.told is not None:
+        # A constraint that presses: met a little inside, for its rounding to stay so.
+        room = MAX_ROUNDINGS * rounding_bound(problem, point.Y)
+        for side, end in ((1.0, bounds.above), (-1.0, bounds.below)):
+            presses = ~bounds.told & ~equal & (side * z > end - 2.0 * room)
+            goal = np.where(presses, side * (end - room), goal)
+            sides = np.where(presses, side, sides)
+            equal = equal | presses
+    index = np.flatnonzero(equal)
+    return HeldReadings(index, goal[index], sides[index]) if 0 < index.size <= MAX_HELD else None
+
+
+def moved_onto(
+    problem: LowRankProgram, point: FactorPoint, held: HeldReadings, theta: float
+) -> FactorPoint:
+    """Return the point after Newton's method on what is held, as far as that leads nearer."""
+    index, goal = held.index, held.goal
+    for _ in range(MAX_CORRECTIONS):
+        miss = goal - point.z[index]
+        if np.all(MAX_ROUNDINGS * np.abs(miss) <= rounding_bound(problem, point.Y)[index]):
+            break
+        D = np.linalg.lstsq(derivative(problem, point, index), miss, rcond=MIN_SINGULAR_SHARE)[0]
+        Y = point.Y + shortened(point.Y, D.view(point.Y.dtype).reshape(point.Y.shape))
+        trial = evaluate(problem, turned(problem, Y), theta)
+        if not float(np.max(np.abs(goal - trial.z[index]))) < float(np.max(np.abs(miss))):
+            break
+        point = trial
+    return point
+
+
+@dataclass(frozen=True)
+class Model:
+    """The loss near a point, ``const - right.x + x.curved x / 2``.
+
+    Attributes
+    ----------
+    right : (q,) float64
+    H, curved : (q, q) float64
+        ``J^T J``, and the second derivative itself.
+    N : (size, q) float64 or None
+        The changes of the factor are ``N x``; None: x is all of them.
+    """
+
+    right: Vector
+    H: Matrix
+    curved: Matrix
+    N: Matrix | None
+
+    def step(self, point: FactorPoint, x: Vector) -> Matrix:
+        """The change of the factor at that point."""
+        whole = np.ascontiguousarray(x if self.N is None else self.N @ x)
+        return whole.view(point.Y.dtype).reshape(point.Y.shape)
+
+
+def model_of(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | None) -> Model:
+    """Return the loss to second order along changes that keep what is held, and change A.
+
+    Notes
+    -----
+    The second derivative of the loss is ``J^T J`` and, for every row of Y, ``2 s_k F*(y)`` with y
+    the derivative of the loss by the readings; with equalities the Lagrangian's, whose multipliers
+    are part of y.
+    """
+    counts = np.flatnonzero(point.excess)
+    J: Any = jacobian(problem, point, counts if counts.size < point.z.size else None)
+    H = np.array(J.T @ J if isinstance(J, np.ndarray) else (J.T @ J).toarray(), dtype=np.float64)
+    slope, y = flat(point.gradient), problem.weight * point.excess
+    signs = problem.signs_of(len(point.Y))
+    fixed = _turns(point.Y, signs)
+    if held is not None:
+        E = derivative(problem, point, held.index)
+        y = y.copy()
+        y[held.index] -= np.linalg.lstsq(E.T, slope, rcond=MIN_SINGULAR_SHARE)[0]
+        fixed = np.concatenate([fixed, E])
+    N: Matrix | None = None
+    if fixed.size:
+        _, sizes, axes = np.linalg.svd(fixed, full_matrices=True)
+        kept = int(np.count_nonzero(sizes > MIN_SINGULAR_SHARE * float(sizes.max(initial=0.0))))
+        N = axes[kept:].T  # directions that change A, and nothing of what is held
+    G = as_real(problem.F.adjoint(y))
+    curved = H.copy()
+    for k in range(len(point.Y)):
+        part = slice(k * len(G), (k + 1) * len(G))
+        curved[part, part] += (2.0 if signs is None else 2.0 * float(signs[k])) * G
+    right = -slope
+    if N is not None:
+        H, curved, right = N.T @ H @ N, N.T @ curved @ N, N.T @ right
+    return Model(right, H, curved, N)
+
+
+def _turns(Y: Matrix, signs: Vector | None) -> Matrix:
+    """Return the changes of Y that leave ``Y^T S conj(Y)`` as it is, one per row, as real numbers.
+
+    They are ``K Y`` with ``K_ji = -s_i s_j conj(K_ij)``: without their loss of definiteness a
+    second derivative could not be told from one at a saddle.
+    """
+    s = np.ones(len(Y)) if signs is None else signs
+    parts: list[Any] = [1.0, 1j] if np.iscomplexobj(Y) else [1.0]
+    turns = []
+    for i in range(len(Y)):
+        for j in range(i, len(Y)):
+            for part in parts if j > i else parts[1:]:
+                D = np.zeros_like(Y)
+                D[i] = part * Y[j]
+                if j > i:
+                    D[j] = -s[i] * s[j] * np.conj(part) * Y[i]
+                turns.append(flat(D))
+    size = Y.size * (2 if np.iscomplexobj(Y) else 1)
+    return np.array(turns) if turns else np.empty((0, size))
+
 
 MAX_SLOPE_AT_REST = 1e-6
 """Slope of least squares, in units of what bounds it, that counts as none."""
 
 MAX_ENTRIES = 5_000_000
 """Of a derivative, up to which equations are formed."""
-
-# Bounds on the rounding of a residual up to which it is one, relative to the factor's own rounding.
-MAX_ROUNDINGS = 4.0
 
 
 def is_settled(problem: LowRankProgram, point: FactorPoint) -> bool:
@@ -180,11 +369,10 @@ MAX_HIDDEN_GAIN = 1e-13
 """Share of the loss below which rounding hides a gain: then the slope decides."""
 
 # Trusted steps at most, the first radius of these and the least, in units of the factor.
-MAX_TRUSTED_STEPS, FIRST_RADIUS, MIN_RADIUS = 250, 1.0, 1e-12
-# Trusted steps after which the slope is to have fallen to a share, or the loss.
-STEPS_PER_CHECK, MAX_SLOPE_LEFT, MAX_LOSS_LEFT = 25, 0.5, 0.999
-# Shares of what the model promises below which its radius is shrunk, and above which it grows.
-MIN_TRUE_SHARE, GOOD_TRUE_SHARE, RADIUS_FACTOR = 0.25, 0.75, 0.25
+MAX_TRUSTED_STEPS, FIRST_RADIUS, MIN_RADIUS = 100, 1.0, 1e-12
+# Shares of what the model promises below which its radius is shrunk, by that share of the step, and
+# above which it grows.
+MIN_TRUE_SHARE, GOOD_TRUE_SHARE = 0.25, 0.75
 
 
 def after_walk(
@@ -201,21 +389,17 @@ def after_walk(
     """
     unit = float(np.linalg.norm(point.Y)) or 1.0
     radius, slope = FIRST_RADIUS * unit, stillness(free, loss, held)
-    model, mark = None, (np.inf, np.inf)
-    for count in range(MAX_TRUSTED_STEPS):
+    model = None
+    for _ in range(MAX_TRUSTED_STEPS):
         if slope <= SLOPE_GOAL or fits_exactly(free, loss):
             return point, loss, True
         if radius < MIN_RADIUS * unit:
             break
-        if count % STEPS_PER_CHECK == 0:
-            if slope > MAX_SLOPE_LEFT * mark[0] and loss.value > MAX_LOSS_LEFT * mark[1]:
-                break
-            mark = (slope, loss.value)
         if model is None:
             model = model_of(free, loss, held)
             if not model.right.size:  # what is held leaves nothing free
                 break
-            look(10.0 * len(model.right) ** 3)
+            look(EIGH_FLOPS * len(model.right) ** 3)
             trusted = Trusted(model.right, model.curved)
         x, gain = trusted.step(radius)
         D = shortened(point.Y, model.step(point, x))
@@ -224,9 +408,9 @@ def after_walk(
         hidden = abs(true) <= MAX_HIDDEN_GAIN * loss.value
         better = _is_better(free, beside, loss, held, slope)
         if not better or (true < MIN_TRUE_SHARE * gain and not hidden):
-            radius = RADIUS_FACTOR * length
-        elif true > GOOD_TRUE_SHARE * gain and length > 0.9 * radius:
-            radius /= RADIUS_FACTOR
+            radius = MIN_TRUE_SHARE * length
+        elif true > GOOD_TRUE_SHARE * gain and length > GOOD_TRUE_SHARE * radius:
+            radius /= MIN_TRUE_SHARE
         if better:
             point, loss, model = trial, beside, None
             slope = stillness(free, loss, held)
@@ -405,10 +589,7 @@ def _without_idle_rows(
 def _wrongly_held(
     problem: LowRankProgram, point: FactorPoint, held: HeldReadings, released: list[int]
 ) -> int | None:
-    """Return the held end that the loss would rather leave inwards, most so; None: there is none.
-
-    One that was let go before, and is held again, stays.
-    """
+    """Return the held end, never let go, that the loss would most leave inwards; None without."""
     E = derivative(problem, point, held.index)
     forces = np.linalg.lstsq(E.T, flat(point.gradient), rcond=MIN_SINGULAR_SHARE)[0]
     gains = held.side * forces * np.linalg.norm(E, axis=1)

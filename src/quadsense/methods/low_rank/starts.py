@@ -15,6 +15,7 @@ from quadsense.core.forms import FactorForm
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.low_rank.passes import (
+    TINY,
     FactorPoint,
     back_project,
     conjugate,
@@ -29,6 +30,8 @@ from quadsense.system.watch import look
 MAX_FORMED_ORDER = 2000
 # Eigenvalues below this share of the largest are the rounding of the others.
 MIN_EIGENVALUE_SHARE = 1e-13
+# Flops of an eigendecomposition, of the order to the third power.
+EIGH_FLOPS = 10.0
 # Powers of two between which the largest entry of a factor is a start.
 MIN_START_POWER, MAX_START_POWER = -60, 20
 # What an eigenvalue of the wrong sign is replaced by, as a share of the largest.
@@ -64,7 +67,7 @@ def leading_factor(
         values, vectors = _spectrum(fit.form)
         values, vectors = values[-count:], vectors[:, -count:]
     elif n <= MAX_FORMED_ORDER:
-        look(10.0 * float(n) ** 3)
+        look(EIGH_FLOPS * float(n) ** 3)
         values, vectors = eigh(np.asarray(fit), subset_by_index=(n - count, n - 1))
     elif rank is None or rank >= n - 1:
         return None
@@ -105,7 +108,7 @@ def _signed_factor(problem: LowRankProgram, fit: SensedMatrix, exponent: int) ->
     if isinstance(form, FactorForm) and form.factor.shape[1] >= plus + minus:
         values, vectors = _spectrum(form)
     elif n <= MAX_FORMED_ORDER:
-        look(10.0 * float(n) ** 3)
+        look(EIGH_FLOPS * float(n) ** 3)
         values, vectors = eigh(np.asarray(fit))
     else:
         return None
@@ -117,7 +120,7 @@ def _signed_factor(problem: LowRankProgram, fit: SensedMatrix, exponent: int) ->
 def _spectrum(form: FactorForm) -> tuple[Matrix, Matrix]:
     """Return the eigenvalues of ``X S X*`` in the span of X, in ascending order, and vectors."""
     X = to_numpy(form.factor)
-    look(4.0 * float(X.shape[0]) * X.shape[1] ** 2)
+    look(EIGH_FLOPS * float(X.shape[0]) * X.shape[1] ** 2)
     Q, R = np.linalg.qr(X)
     signs = np.ones(X.shape[1]) if form.signs is None else form.signs
     values, vectors = np.linalg.eigh((R * signs) @ R.conj().T)
@@ -174,17 +177,13 @@ MAX_DECOMPOSED_ORDER = 200
 # Restarts of Lanczos after which an eigenvector is near enough for a direction to go.
 MAX_LANCZOS_RESTARTS = 100
 # Steps by which a symmetric fit to sums of rows is found to start from.
-MAX_FIT_STEPS = 50
-# Fewer steps, but this many at least, where they would take more flops in all.
-MIN_FIT_STEPS, MAX_FIT_FLOPS = 5, 2e10
+MAX_FIT_STEPS = 20
 # What a step of block Krylov costs besides its products, in flops of the same time.
 KRYLOV_STEP_FLOPS = 1.6e6
 # Block Krylov: steps, and rows carried in addition to the rank asked for, among which a weak
 # eigenvector may hide until the strong ones are fitted.
 EXTRA_ROWS = 3
 KRYLOV_STEPS = 3
-# Where rows are never formed a product costs by the column: more steps, and no additional rows.
-KRYLOV_STEPS_BY_COLUMN = 6
 # Refinements by the residual: with three, the later steps no longer grow with the condition
 # number of A, where they are quasi-Newton steps; with few rows per unknown they lead astray.
 MAX_REFINEMENTS = 3
@@ -194,7 +193,7 @@ MAX_MISFIT_LEFT = 0.7
 # at zero would stay there, the gradient with respect to it being zero.
 MIN_WEIGHT_SHARE = 0.02
 # Shift of the least squares for the weights, which makes them definite: far above rounding.
-WEIGHT_SHIFT, TINY = 1e-12, float(np.finfo(np.float64).tiny)
+WEIGHT_SHIFT = 1e-12
 HOUSEHOLDER = {
     "f": (lapack.sgeqrf, lapack.sorgqr),
     "d": (lapack.dgeqrf, lapack.dorgqr),
@@ -268,9 +267,7 @@ def _fitted_start(problem: LowRankProgram, F: Sensing, rank: int, rng: Draw) -> 
         return np.asarray(product)
 
     K = LinearOperator((F.m, F.m), dtype=np.float64, matvec=gram_times)
-    flops = 4.0 * F.raw.m * float(F.n) * min(F.n, F.raw.m)
-    steps = int(min(MAX_FIT_STEPS, max(MIN_FIT_STEPS, MAX_FIT_FLOPS / flops)))
-    y, _ = minres(K, problem.b, maxiter=steps)
+    y, _ = minres(K, problem.b, maxiter=MAX_FIT_STEPS)
     if problem.signs is not None:
         values, vectors = eigh(F.adjoint(y))
         return np.ascontiguousarray(signed_part(values, vectors, *problem.signs).T)
@@ -424,9 +421,10 @@ def _leading_eigenvectors(
     F = problem.F
     m, n = F.shape
     products = 4 * m * n * rank // (1 if problem.low is None else 2)
-    steps = KRYLOV_STEPS_BY_COLUMN if F.kind.by_column else KRYLOV_STEPS
+    # Where a product costs by the column there are more steps, and no additional rows.
+    steps = 2 * KRYLOV_STEPS if F.kind.by_column else KRYLOV_STEPS
     krylov = steps * (products + KRYLOV_STEP_FLOPS)
-    if n <= rank * steps or 2 * m * n**2 + 20 * n**3 <= krylov:
+    if n <= rank * steps or 2 * m * n**2 <= krylov:
         _, vectors = eigh(
             F.adjoint(scale),
             subset_by_index=(n - rank, n - 1),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from quadsense.methods.traits import Cone, Options, Shape, Traits, Work, option
+from quadsense.system.memory import FLOAT64_BYTES, MIB
 from quadsense.typing import is_whole
 
 TYPICAL_STEPS = 20.0
@@ -15,14 +16,15 @@ READINGS_PER_STEP = 4.0
 """Times that a step reads U: the residual, its gradient, and a few products (measured)."""
 
 LIFT = 2
-"""Ranks that a lift has too many (see `descent`)."""
+"""Ranks that a lift has too many (see `low_rank.method`)."""
 
-HELD_IMAGES = 8
-"""Images of the factor that are held at once: of the point, its trial and the memory."""
+HELD_IMAGES, HELD_FACTORS, VECTORS = 8, 40, 20
+"""Images of the factor that are held at once, of the point, its trial and the memory; factors, with
+those of the start; and vectors of the length of the readings."""
 
 
-LEAN_BYTES = 2**26
-"""Size of the images of a factor from which they are not held (see `low_rank.lean`)."""
+LEAN_BYTES = 64 * MIB
+"""Size of the images of a factor from which they are not held (see `low_rank.method`)."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class LowRankOptions(Options):
 
 def is_lean(shape: Shape) -> bool:
     """Whether images of a factor are too many to be held, so that rows are taken in turn."""
-    return shape.in_parts and shape.m * max(shape.rank or 1, 1) * 8 > LEAN_BYTES
+    return shape.in_parts and FLOAT64_BYTES * shape.m * max(shape.rank or 1, 1) > LEAN_BYTES
 
 
 class LowRankTraits(Traits):
@@ -76,20 +78,22 @@ class LowRankTraits(Traits):
         """Rows in single precision, some factors and their images."""
         rank = max(shape.rank or 1, 1)
         if shape.prefer == "any" and is_lean(shape):
-            return 8 * (8 * shape.n * rank + 8 * shape.m)
-        if shape.strip:  # rows in files are ample, so that nothing is lifted (measured)
-            return 40 * shape.n * rank * shape.item + (8 * 10 + 3 * rank * shape.item) * shape.m
-        rank += LIFT
-        factors = 40 * shape.n * rank * shape.item
+            return FLOAT64_BYTES * HELD_IMAGES * (shape.n * rank + shape.m)
+        lean = bool(shape.strip)  # rows in files are ample, so that nothing is lifted (measured)
+        rank += 0 if lean else LIFT
+        factors = HELD_FACTORS * shape.n * rank * shape.item
+        vectors = (VECTORS * FLOAT64_BYTES + HELD_IMAGES * rank * shape.item) * shape.m
+        if lean:
+            return factors + vectors // 2
         if shape.sparse and shape.prefer != "any" and shape.density == 1.0:  # the Jacobian
             factors += int(1.5 * rank * shape.row_bytes)
-        return shape.single_bytes + factors + (8 * 20 + HELD_IMAGES * rank * shape.item) * shape.m
+        return shape.single_bytes + factors + vectors
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
         """Passes over the rows."""
         rank = float(max(shape.rank or 1, 1))
-        flops = TYPICAL_STEPS * shape.weight * 4.0 * shape.m * shape.n * rank
+        flops = TYPICAL_STEPS * shape.weight * READINGS_PER_STEP * shape.m * shape.n * rank
         return Work(
             flops,
             TYPICAL_STEPS * READINGS_PER_STEP * shape.row_bytes,
