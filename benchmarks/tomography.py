@@ -8,8 +8,8 @@ The state is a GHZ state with 10% of white noise; counts are simulated. For ever
 taken, in CPU seconds on one thread, proof included. In the same run: projected least squares, which
 is linear inversion with its eigenvalues projected, what it costs more than the optimum, and the
 fidelities of both with the state itself. With `--likelihood` the state of maximum likelihood, with
-a gap of 1e-6 of the deviance, takes the place of least squares. With `--intervals` the counts are given with `shots=`:
-least squares within intervals that hold together with 95% confidence.
+a gap of 1e-6 of the deviance, takes the place of least squares. With `--intervals` the counts are
+given with `shots=`: least squares within intervals that hold together with 95% confidence.
 """
 
 from __future__ import annotations
