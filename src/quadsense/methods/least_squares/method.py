@@ -440,7 +440,7 @@ class LeastSquares(LeastSquaresTraits, Stepped):
             return 1
         cost = program.squares.cost
         product = 2.0 * cost.cone.size**2 if cost.formed else 2.0 * cost.product_flops
-        return max(1, min(20, int(5e7 / (product + cost.cone.flops))))
+        return max(1, min(2 * STEPS_PER_BOUND, int(5e7 / (product + cost.cone.flops))))
 
     def advance(
         self, program: LeastSquaresProgram, state: LeastSquaresState, steps: int

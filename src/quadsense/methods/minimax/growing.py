@@ -318,7 +318,8 @@ class Worst:
     """
 
     def __init__(self, count: int, level: float, known: npt.NDArray[np.bool_], draw: int) -> None:
-        self.level, self.known, self.draw = level, known, draw
+        self.level, self.known = level, known
+        self.lots = np.random.default_rng(draw).random(known.size)
         self._missed, self._drawn = _Largest(count - count // 2), _Largest(count // 2)
 
     def see(self, part: slice, missed: Vector, take: Callable[[Array], Array] | None) -> None:
@@ -326,7 +327,7 @@ class Worst:
         found = np.flatnonzero((missed > self.level) & ~self.known[part])
         numbers = found + part.start
         self._missed.add(missed[found], numbers, found, take)
-        self._drawn.add(_lots(numbers, self.draw), numbers, found, take)
+        self._drawn.add(self.lots[numbers], numbers, found, take)
 
     @property
     def index(self) -> Index:
@@ -373,13 +374,3 @@ class _Largest:
             rows = take(places[new])
             self.rows = rows if self.rows is None else np.concatenate([self.rows[old], rows])
         self.scores, self.numbers = every[best], np.concatenate([self.numbers[old], numbers[new]])
-
-
-def _lots(numbers: Index, draw: int) -> Vector:
-    """A number in [0, 1) for each row, as good as drawn: the last steps of SplitMix64."""
-    with np.errstate(over="ignore"):
-        x = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        x += np.uint64(draw) * np.uint64(0xD1B54A32D192ED03)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return np.asarray((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) / 2.0**53

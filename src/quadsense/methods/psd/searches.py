@@ -172,9 +172,8 @@ def _step_nearest(
             high = length
         # The slope is a straight line while no eigenvalue changes sign: aim where it is 0.
         secant = length * slope / (slope - new_slope) if new_slope > slope else np.inf
-        inside = low + 0.1 * (min(high, 10.0 * length) - low)
-        outside = low + 0.9 * (min(high, 10.0 * length) - low)
-        length = float(np.clip(secant, inside, outside))
+        between = min(high, 10.0 * length) - low
+        length = float(np.clip(secant, low + 0.1 * between, low + 0.9 * between))
     return replace(state, evaluations=state.evaluations + MAX_TRIALS, stalled=True)
 
 
