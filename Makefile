@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rest test-all test-gpu bench-gpu test-oldest test-deep test-golden test-kills test-cluster check format docs look dist test-dist figures bench-paper bench-limits bench bench-quick clean
+.PHONY: help demo test test-rest test-all test-gpu bench-gpu test-oldest test-deep test-golden test-kills test-cluster mutation coverage check format docs look dist test-dist figures bench-paper bench-limits bench bench-quick clean
 
 help:  ## List the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,6 +46,8 @@ test-rest: $(VENV)/.installed-dev  ## Run the tests that `make test` leaves out
 
 test-all: test test-rest  ## Run all tests
 
+COVERED = src/quadsense_check.py,src/quadsense/certificates.py,src/quadsense/proofs/*,src/quadsense/result/certificate.py
+
 # On a machine with a GPU, by whatever python3 has torch there: nothing is installed.
 GPU_PYTHON ?= python3
 GPU_TESTS = tests/many/test_many_results.py tests/measurements/test_conformance.py tests/device/test_torch.py tests/device/test_tf32.py tests/probes/test_fourier_torch.py tests/core/test_dense_algebra.py tests/device/test_device.py tests/device/test_device_questions.py tests/run/test_checkpoint.py
@@ -64,6 +66,13 @@ test-deep: $(VENV)/.installed-dev  ## Solve 50,000 generated problems, check eve
 
 test-golden: $(VENV)/.installed-dev  ## Compare 2,500 answers with those written down in tests/golden.json.gz
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/golden.py compare
+
+mutation: $(VENV)/.installed-dev  ## Change the code that proves things, see whether a test notices (half an hour)
+	$(BIN)/python tests/mutation.py --count 150
+
+coverage: $(VENV)/.installed-dev  ## Lines and branches that tests of proofs and certificates run (minutes)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m coverage run --branch --include "$(COVERED)" -m pytest -q -m "not ($(BEYOND_QUICK))" tests/proofs tests/result
+	$(BIN)/python -m coverage report --show-missing
 
 test-kills: $(VENV)/.installed-dev  ## Kill 20 runs of every kind at random moments, take them up (minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/survival.py --kills 20

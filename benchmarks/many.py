@@ -97,6 +97,30 @@ def tensors_per_second(k: int, repeats: int, clock: Callable[[], float]) -> None
             line(share, k, own, "a loop over solve", loop / 20)
 
 
+def beyond_the_cone(repeats: int, clock: Callable[[], float]) -> None:
+    """Time what takes more than the cone, next to a loop over `solve`."""
+    U, k = directions(64), 2000
+    B = read(U, tensors(k, True)) + 0.05 * np.random.default_rng(2).standard_normal((k, 64))
+    for name, asked in (
+        ("intervals bind", {"delta": 0.13}),
+        ("contradictory", {"delta": 0.07}),
+        ("trace between two ends", {"trace": (1.0, 1.9)}),
+        ("5 readings", {}),
+    ):
+        m = 5 if name == "5 readings" else 64
+        rows, part, asked = U[:m], B[: 50 if m == 5 else k, :m], {"psd": True, **asked}
+        own = seconds(lambda: quadsense.solve_many(rows, part, **asked), repeats, clock)  # noqa: B023
+        results = quadsense.solve_many(rows, part, fallback=False, **asked)
+        alone = {"prefer": "least_squares", "ridge": 0, **asked}
+        loop = seconds(
+            lambda: [quadsense.solve(rows, b, **alone) for b in part[:10]],  # noqa: B023
+            1,
+            clock,
+        )
+        share = results.counts().get("undecided", 0) / len(part)
+        line(f"n = 3, psd, {name}, {share:.1%} by solve", len(part), own, "a loop", loop / 10)
+
+
 def states_per_second(repeats: int, clock: Callable[[], float]) -> None:
     """Time states of two and three qubits, next to CVXPY with Clarabel."""
     import cvxpy as cp
@@ -288,6 +312,7 @@ def main() -> None:
     from_disk()  # first, for its memory
     with threadpool_limits(1):
         tensors_per_second(options.problems, options.repeats, clock)
+        beyond_the_cone(options.repeats, clock)
         states_per_second(options.repeats, clock)
         one_after_the_other(options.repeats, clock)
         in_dipy(options.repeats, clock)

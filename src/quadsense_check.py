@@ -19,6 +19,7 @@ import math
 import os
 import sys
 from array import array
+from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
 from operator import mul, or_
@@ -75,9 +76,7 @@ def root(value: Fraction) -> Fraction:
 
 def text(value: Fraction | None) -> str:
     """Return about the number."""
-    whole, power = parts(up(value)) if value is not None else (0, 0)
-    beyond = whole and not abs(whole.bit_length() + power) < 1000
-    return "none" if value is None else f"about 2^{power}" if beyond else f"{float(value):.9g}"
+    return "none" if value is None else f"{Decimal(value.numerator) / value.denominator:.9g}"
 
 
 # --- sums of outer products, and values of quadratic forms, by packed integers -------------------

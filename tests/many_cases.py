@@ -20,8 +20,8 @@ class ManyCase:
         for name, value in self.asked.items():
             if name == "bounds":
                 value = tuple(each[i] if np.ndim(each) == 2 else each for each in value)
-            elif np.ndim(value) == 2:
-                value = value[i]
+            elif name != "covariates" and np.ndim(value) == 2:
+                value = value[i] if value.shape[1] > 1 or self.B.shape[1] == 1 else value[i, 0]
             given[name] = value
         return given
 
@@ -76,4 +76,45 @@ def many_case(seed: int, k: int = 12, noise: float = 0.05) -> ManyCase:
     if kind != 3 and rng.random() < 0.3:
         asked["missing"] = "drop"
         B[rng.random(B.shape) < 0.02] = np.nan
+    return ManyCase(U, B, asked)
+
+
+def any_case(seed: int) -> ManyCase:
+    """Return a random case of whatever is accepted together, often not determined by its readings.
+
+    Readings are those of matrices of low rank plus noise; tolerances are about as large.
+    """
+    rng = np.random.default_rng(seed)
+    n, is_complex, k = int(rng.integers(1, 6)), bool(rng.integers(2)), int(rng.choice([1, 3]))
+    size = n * n if is_complex else n * (n + 1) // 2
+    m = max(1, int(size * rng.choice([0.7, 1.0, 1.3, 2.0, 4.0])))
+    U = rng.standard_normal((m, n)) + 1j * is_complex * rng.standard_normal((m, n))
+    U = U if is_complex else U.real
+    X = rng.standard_normal((k, n, max(1, n - 1))) + 1j * is_complex
+    A = X @ X.conj().swapaxes(1, 2)
+    total = float(np.trace(A[0]).real)
+
+    def width(*shape: int) -> Any:
+        return rng.uniform(0.05, 0.5, shape)
+
+    asked: dict[str, Any] = {"psd": bool(rng.random() < 0.6)}
+    asked["conjugate"] = is_complex and bool(rng.random() < 0.3)
+    probes = U.conj() if asked["conjugate"] else U
+    B = np.einsum("ia,kab,ib->ki", probes.conj(), A, probes).real
+    B += 0.1 * rng.standard_normal((k, m))
+    lo, hi = B - width(k, m), B + width(k, m)
+    lo[rng.random(B.shape) < 0.1], hi[rng.random(B.shape) < 0.1] = -np.inf, np.inf
+    weights = rng.uniform(0.1, 3.0, (k, m)) * (rng.random((k, m)) < 0.9)
+    for choices in (
+        ({"delta": float(width())}, {"delta": width(m)}, {"delta": width(k, m)},
+         {"delta": width(k, 1)}, {"bounds": (lo, hi)}, {"rtol": 0.1}, {}),
+        ({"weights": float(width())}, {"weights": 3.0 * width(m)}, {"weights": weights}, {}, {}),
+        ({"trace": total}, {"trace": (0.8 * total, 1.1 * total)}, {"trace": (-np.inf, total)},
+         {}, {}, {}),
+        ({"covariates": rng.standard_normal((m, 2))}, {}, {}, {}),
+        ({"missing": "drop"}, {}, {}),
+    ):  # fmt: skip
+        asked |= choices[rng.integers(len(choices))]
+    if "missing" in asked:
+        B[rng.random(B.shape) < 0.15] = np.nan
     return ManyCase(U, B, asked)

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
         rtol_from_dof,
     )
     from quadsense.many.prepared import prepare
-    from quadsense.many.results import ManyResults
+    from quadsense.many.results import ManyResults, load_many
     from quadsense.many.solve import solve_many
-    from quadsense.many.stored import load_many
     from quadsense.probes import check_probes
     from quadsense.ranges import Interval, NothingFits
     from quadsense.sigma import SigmaEstimate, estimate_sigma
@@ -98,7 +97,7 @@ _LATER = {
     "datasets": ("quadsense.datasets", None),
     "diffusion": ("quadsense.diffusion", None),
     "estimate_sigma": ("quadsense.sigma", "estimate_sigma"),
-    "load_many": ("quadsense.many.stored", "load_many"),
+    "load_many": ("quadsense.many.results", "load_many"),
     "plot": ("quadsense.plot", None),  # needs matplotlib, which is an extra
     "prepare": ("quadsense.many.prepared", "prepare"),
     "probes": ("quadsense.probes", None),

@@ -28,7 +28,7 @@ LONG = 2**22
 
 
 def namespace(x: Array) -> Any:
-    """Array namespace of `x`: NumPy, or another wrapped by array-api-compat."""
+    """Return the array namespace of `x`: NumPy, or another wrapped by array-api-compat."""
     if isinstance(x, NUMPY):
         return np
     import array_api_compat
@@ -44,12 +44,12 @@ def complex_of(real: npt.NDArray[Any], imag: npt.NDArray[Any]) -> npt.NDArray[An
 
 
 def is_numpy(x: Array) -> bool:
-    """Whether `x` is a NumPy array, so that compiled kernels may read it."""
+    """Return whether `x` is a NumPy array, so that compiled kernels may read it."""
     return isinstance(x, NUMPY)
 
 
 def is_array(x: object) -> bool:
-    """Whether `x` already is an array of some namespace."""
+    """Return whether `x` already is an array of some namespace."""
     if isinstance(x, NUMPY):
         return True
     if x is None or isinstance(x, (int, float, list, tuple)):  # of others it takes long to tell
@@ -62,24 +62,24 @@ def is_array(x: object) -> bool:
 
 
 def is_tensor(x: object) -> bool:
-    """Whether `x` is a torch tensor, decided without importing torch."""
+    """Return whether `x` is a torch tensor, decided without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
 def is_dask(x: object) -> bool:
-    """Whether `x` is a dask.array, decided without importing Dask."""
+    """Return whether `x` is a dask.array, decided without importing Dask."""
     dask = sys.modules.get("dask.array")
     return dask is not None and isinstance(x, dask.Array)
 
 
 def on_gpu(x: Any) -> bool:
-    """Whether `x` is a torch tensor in the memory of a GPU."""
+    """Return whether `x` is a torch tensor in the memory of a GPU."""
     return is_tensor(x) and bool(x.is_cuda)
 
 
 def kind_of(x: object) -> str:
-    """What kind of array `x` is and where it lives, in words, for those who mixed two."""
+    """Return what kind of array `x` is and where it lives, in words, for those who mixed two."""
     if is_numpy(x):
         return "a NumPy array"
     if is_tensor(x):
@@ -89,7 +89,7 @@ def kind_of(x: object) -> str:
 
 
 def device(x: Array) -> Any:
-    """Device on which `x` lives."""
+    """Return the device on which `x` lives."""
     if is_numpy(x):
         return "cpu"
     import array_api_compat
@@ -205,13 +205,13 @@ def check_tensor(name: str, x: Any) -> None:
 
 
 def like(values: npt.ArrayLike, other: Array) -> Array:
-    """`values` in float64, in the namespace and on the device of `other`."""
+    """Return `values` in float64, in the namespace and on the device of `other`."""
     own = np.asarray(values, dtype=np.float64)
     return own if type(other) is np.ndarray else placed(own, other)
 
 
 def placed(values: npt.ArrayLike, other: Array, order: Literal["C", "K"] = "C") -> Array:
-    """`values` in the namespace and on the device of `other`, their type kept.
+    """Return `values` in the namespace and on the device of `other`, their type kept.
 
     A tensor lies in memory in that order: "K" is that of the values.
     """
@@ -236,7 +236,7 @@ def compact(values: Array) -> Array:
 
 
 def available_memory() -> int:
-    """Bytes that can still be taken, as of a second ago at most: see `memory.free_memory`.
+    """Return bytes that can still be taken, as of a second ago at most: see `memory.free_memory`.
 
     No more than `memory_limit` of the solve under way.
     """

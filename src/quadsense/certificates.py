@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.linalg as sl
 import scipy.sparse as sp
 
 import quadsense_check as checker
@@ -49,7 +50,7 @@ MOST_SPARE = math.sqrt(EPS)
 REFINEMENTS = 2
 """Rounds in which what must vanish is moved towards 0; each has about 15 digits more."""
 
-MOST_FEATURES = 2**22
+MOST_FEATURES = 2**24
 """Numbers in the map of the rows up to which y is refined."""
 
 MOST_SEEN = 2**8
@@ -230,7 +231,7 @@ def _refined(case: checker.Case, y: list[Fraction], sign: int) -> Iterator[list[
         map_of_moves = (H * scale[:, None]).T
         if not (np.isfinite(map_of_moves).all() and np.isfinite(left).all()):
             return
-        step = np.linalg.lstsq(map_of_moves, -left)[0] * scale
+        step = sl.lstsq(map_of_moves, -left, lapack_driver="gelsy")[0] * scale
         if not np.isfinite(step).all() or not step.any():
             return
         power = math.frexp(float(np.abs(step).max()))[1] - checker.FACTOR_BITS

@@ -27,6 +27,7 @@ from quadsense.result.values import evaluate, is_admitted, make_objective
 from quadsense.system.threads import one_blas_thread, with_one_blas_thread
 from quadsense.system.watch import Watch
 from quadsense.typing import (
+    DEFAULT_GAP,
     MatrixLike,
     MissingName,
     PreferName,
@@ -114,7 +115,7 @@ trace, constraints, prefer, prior, ridge, slack
 
 
 def _problem(data: Measurements, preference: Preference, cp: Any) -> tuple[Any, Any]:
-    """The preference on these data, its value as the user reads it."""
+    """Return the preference on these data, its value as the user reads it."""
     question = make_question(data, preference) or _any(data, preference)
     rows, norms = data.unit_rows.on_numpy(), to_numpy(data.unit_rows.norms)
     safe = np.where(norms > 0.0, norms, 1.0)
@@ -138,7 +139,7 @@ def _problem(data: Measurements, preference: Preference, cp: Any) -> tuple[Any, 
 
 
 def _any(data: Measurements, preference: Preference) -> Question:
-    """Any fit: within the intervals, at no cost."""
+    """Return any fit: within the intervals, at no cost."""
     zeros = np.zeros(data.m)
     return Question(
         rows="within", lo=data.lo, hi=data.hi, weights=zeros, reading=zeros,
@@ -147,7 +148,7 @@ def _any(data: Measurements, preference: Preference) -> Question:
 
 
 def packed_expression(A: Any, cp: Any) -> Any:
-    """The `packed.pack` of a symmetric or Hermitian CVXPY expression: real, affine, (N,)."""
+    """Return the `packed.pack` of a symmetric or Hermitian CVXPY expression: real, affine, (N,)."""
     n = A.shape[0]
     j, k = np.triu_indices(n, 1)
     diagonal, upper = A[np.arange(n), np.arange(n)], packed.SQRT2 * A[j, k]
@@ -161,7 +162,7 @@ def packed_expression(A: Any, cp: Any) -> Any:
 def question_to_cvxpy(
     F: npt.NDArray[Any], question: Question, n: int, is_complex: bool
 ) -> tuple[Any, list[Any], Any]:
-    """The question as a CVXPY expression to minimise and constraints.
+    """Return the question as a CVXPY expression to minimize and constraints.
 
     Parameters
     ----------
@@ -205,7 +206,7 @@ def question_to_cvxpy(
 
 
 def import_cvxpy() -> Any:
-    """CVXPY, or an ImportError that says how to get it."""
+    """Return CVXPY, or an ImportError that says how to get it."""
     try:
         import cvxpy
     except ImportError:
@@ -216,7 +217,7 @@ def import_cvxpy() -> Any:
 
 
 def _packed_of(matrix: Any, n: int, is_complex: bool) -> npt.NDArray[Any]:
-    """The packed form of a matrix or of a multiple of I."""
+    """Return the packed form of a matrix or of a multiple of I."""
     if isinstance(matrix, float):
         matrix = matrix * np.eye(n)
     if is_complex:
@@ -232,7 +233,7 @@ def _log_det(A: Any, cp: Any) -> Any:
 
 
 def _row_terms(v: Any, question: Question, cp: Any) -> tuple[Any, list[Any]]:
-    """What the readings v cost, and what they must satisfy."""
+    """Return what the readings v cost, and what they must satisfy."""
     if question.rows == "center":
         ends = ~question.equal
         above, below = ends & np.isfinite(question.hi), ends & np.isfinite(question.lo)
@@ -274,7 +275,7 @@ def _row_terms(v: Any, question: Question, cp: Any) -> tuple[Any, list[Any]]:
 
 
 def _within(v: Any, question: Question, rows: npt.NDArray[np.bool_]) -> list[Any]:
-    """``lo <= v <= hi`` for those rows."""
+    """Return ``lo <= v <= hi`` for those rows."""
     found = [v[k] == question.lo[k] for k in _some(rows & question.equal)]
     apart = rows & ~question.equal
     found += [v[k] >= question.lo[k] for k in _some(apart & np.isfinite(question.lo))]
@@ -292,9 +293,6 @@ def _some(rows: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.intp]]:
 
 JUDGED = ("any", "minimax", "least_squares", "nearest", "min_trace")
 """What `certify` may be asked to bound."""
-
-DEFAULT_GAP = 0.01
-"""Relative distance of two bounds at which the answer counts as optimal."""
 
 
 @with_one_blas_thread

@@ -78,7 +78,7 @@ def orthonormal(
     complex: bool = False,
     seed: Seed = 0,
 ) -> Dataset:
-    """Orthonormal probes (m <= n): the setting of the paper's main theorem.
+    """Return orthonormal probes (m <= n): the setting of the paper's main theorem.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def near_orthogonal(
     complex: bool = False,
     seed: Seed = 0,
 ) -> Dataset:
-    """Unit probes with ``|<u_i, u_j>| = rho`` for all i != j (m <= n).
+    """Return unit probes with ``|<u_i, u_j>| = rho`` for all i != j (m <= n).
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def _check_sizes(n: int, m: int, complex: bool, most: int | None) -> None:
 
 
 def _normal(rng: np.random.Generator, shape: tuple[int, int], complex: bool) -> npt.NDArray[Any]:
-    """Gaussian entries of variance 1."""
+    """Return Gaussian entries of variance 1."""
     if not complex:
         return rng.standard_normal(shape)
     return complex_of(rng.standard_normal(shape), rng.standard_normal(shape)) / np.sqrt(2.0)

@@ -32,7 +32,7 @@ MAX_SKEW = 1e-8
 
 
 def asked_for(C: Any, data: Measurements) -> Array:
-    """C as a Hermitian matrix, from any of its forms, or a ValueError.
+    """Return C as a Hermitian matrix, from any of its forms, or a ValueError.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def interval(
     progress: bool = False,
     gap: Real = 0.01,
 ) -> Any:
-    """Certified range of ``<C, A>`` over all A that fit, with the vectors that prove its ends.
+    """Return the certified range of ``<C, A>`` over all fits, with the vectors that prove its ends.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def _ranged(data: Measurements, C: Any, gap: Real, limits: Limits, **asked: Any)
 
 
 def _is_nested(C: list[Any]) -> bool:
-    """Whether a list is a matrix, row by row: one of several vectors has them as arrays."""
+    """Return whether a list is a matrix, row by row: one of several vectors has them as arrays."""
     return bool(C) and all(isinstance(row, list) and len(row) == len(C) for row in C)
 
 

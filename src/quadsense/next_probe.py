@@ -110,7 +110,7 @@ def next_probe(
     delta: RealOrVector | None = None,
     top: Whole = 10,
 ) -> NextProbe:
-    """Which further measurement would tell most about A.
+    """Return which further measurement would tell most about A.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def rank_probes(
 
 
 def _telling(data: Measurements) -> npt.NDArray[np.intp]:
-    """Rows that are not zero and have an end."""
+    """Return rows that are not zero and have an end."""
     live = to_numpy(data.unit_rows.nonzero) > 0.0
     if data.ends is not None:
         live &= data.ends.sides.any(axis=0)
@@ -245,7 +245,7 @@ def _rows_of(data: Measurements, live: npt.NDArray[np.intp]) -> Sensing:
 
 
 def _unseen_parts(data: Measurements, units: npt.NDArray[Any]) -> Vector:
-    """Norms of ``w w*`` less its projection on the span of the measured matrices, w of norm 1."""
+    """Return norms of ``w w*`` minus its projection on the measured matrices, w of norm 1."""
     live = _telling(data)
     if not live.size:
         return np.ones(len(units))
@@ -271,7 +271,7 @@ def _unseen_parts(data: Measurements, units: npt.NDArray[Any]) -> Vector:
 
 
 def _spreads(data: Measurements, units: npt.NDArray[Any]) -> Vector:
-    """``sqrt(f^T (F* D F)^+ f)``, f the packed ``w w*`` and D the inverse squares of tolerances.
+    """Return ``sqrt(f^T (F* D F)^+ f)``, f the packed ``w w*``, D inverse squares of tolerances.
 
     The half-width of ``w* A w`` over the ellipsoid ``sum ((F(A) - b)_i/delta_i)^2 <= 1``, in the
     user's units. Without a tolerance every reading's is 1.
@@ -316,7 +316,7 @@ def _blocks(units: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
 
 
 def _checked_candidates(candidates: Any, data: Measurements) -> npt.NDArray[Any]:
-    """Candidates as meant, (k, n), in the type of A; or a ValueError."""
+    """Return candidates as meant, (k, n), in the type of A; or a ValueError."""
     if sp.issparse(candidates):
         candidates = candidates.toarray()
     rows = as_numbers("candidates", candidates)
@@ -337,7 +337,7 @@ def _checked_candidates(candidates: Any, data: Measurements) -> npt.NDArray[Any]
 
 
 def _tolerances(delta: Any, k: int, data: Measurements) -> Vector:
-    """With what each candidate would be read."""
+    """Return the tolerances with which the candidates would be read."""
     if delta is not None:
         found = checked_vector("delta", delta, k, scalar=True, of="candidates")
         bad = np.flatnonzero(found <= 0.0)
@@ -355,7 +355,7 @@ def _tolerances(delta: Any, k: int, data: Measurements) -> Vector:
 def _message(
     first: int, unseen: Vector, interval: Any, widths: Vector, estimates: Vector, more: bool
 ) -> str:
-    """The best candidate and why."""
+    """Return the best candidate and why."""
     if unseen[first] > 0.0:
         others = int(np.count_nonzero(unseen)) - 1
         also = f"; so is a part of {others} more" if others else ""

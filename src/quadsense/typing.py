@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+DEFAULT_GAP = 0.01
+"""Relative distance of two bounds at which an optimum is found, unless another was asked for."""
 
 
 class SupportsArray(Protocol):
@@ -101,10 +105,10 @@ NormName: TypeAlias = Literal["exact", "bound"]
 """How `sgd` finds the norm of the full gradient."""
 
 
-LARGEST_EXPONENT = 1023
+LARGEST_EXPONENT = sys.float_info.max_exp - 1
 """Bits of a whole number that surely does not overflow as a float."""
 
-LARGEST_WHOLE = 2**63 - 1
+LARGEST_WHOLE = int(np.iinfo(np.int64).max)
 """Largest whole number that an array of integers holds."""
 
 

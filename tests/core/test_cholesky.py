@@ -9,8 +9,8 @@ from quadsense.core import cholesky
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(cholesky, "SMALL", 10)
-    monkeypatch.setattr(cholesky, "WHOLE", 10.0)
+    monkeypatch.setattr(cholesky, "MAX_WHOLE_ORDER", 10)
+    monkeypatch.setattr(cholesky, "MAX_WHOLE_FLOPS", 10.0)
     monkeypatch.setattr(cholesky, "PANEL", 8)
     monkeypatch.setattr(cholesky, "BLOCK_FLOPS", 100.0)
     monkeypatch.setattr(cholesky, "BLOCK_ELEMENTS", 100)

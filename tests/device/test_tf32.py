@@ -236,4 +236,4 @@ def test_blocks_of_columns_cover_every_precision():
         blocks = tensor_products._blocks_of(torch.zeros(3, 1500, dtype=kind))
         assert blocks[0][0] == 0 and blocks[-1][1] == 1500
         assert [first for first, _ in blocks[1:]] == [last for _, last in blocks[:-1]]
-    assert tensors.SINGLE_CHUNK > tensors.CHUNK
+    assert tensors.SINGLE_CHUNK_ENTRIES > tensors.CHUNK_ENTRIES

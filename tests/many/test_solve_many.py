@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from helpers import features, sampled
-from many_cases import many_case
+from many_cases import any_case, many_case
 
 import quadsense
 from quadsense import Status
@@ -44,6 +44,23 @@ def test_answers_and_statuses_are_those_of_solve(seed):
         np.testing.assert_allclose(results.objective[i], alone.objective, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(results.max_ratio[i], alone.max_ratio, rtol=1e-4, atol=1e-7)
         assert results.objective_lower[i] <= alone.objective * (1.0 + 1e-9) + 1e-12
+
+
+@pytest.mark.parametrize("seed", sampled(range(300), quick=3))
+def test_combinations_are_answered_as_by_solve_and_verify(seed):
+    case = any_case(seed)
+    results = quadsense.solve_many(case.U, case.B, **case.asked)
+    decided = results.status != Status.UNDECIDED
+    np.testing.assert_array_equal(results.verify(), decided)
+    for i in np.flatnonzero(decided & ("covariates" not in case.asked)):
+        one = case.one(i)
+        alone = quadsense.solve(case.U, case.B[i], prefer="least_squares", ridge=0, gap=1e-9, **one)
+        assert alone.status in (results.status[i], Status.UNDECIDED)
+        if alone.objective is None or not results.success[i]:
+            continue
+        room = 1e-8 * np.nansum(case.B[i] ** 2) * np.max(one.get("weights", 400.0))
+        np.testing.assert_allclose(results.objective[i], alone.objective, rtol=3e-6, atol=room)
+        assert results.objective_lower[i] <= alone.objective * (1.0 + 1e-8) + room
 
 
 def _hermitian(n, is_complex):
@@ -216,6 +233,23 @@ def test_covariates_are_free_coefficients():
     assert one.status is Status.MET
     fitted = X @ results.coef[7]
     assert one.certificate.verify(U, (B + c @ X.T)[7] - fitted)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_readings_without_ends_count_in_no_problem_of_their_own(first):
+    U, B, _ = diffusion_like(20)
+    lo, hi = B - 0.3, B + 0.3
+    free = np.random.default_rng(0).random(B.shape) < 0.05
+    free[0] = first * np.eye(20, dtype=bool)[4]
+    lo[free], hi[free] = -np.inf, np.inf
+    B[free] += 10.0
+    results = quadsense.solve_many(U, B, bounds=(lo, hi), weights=2.0)
+    assert 5 < free.any(axis=1).sum() < 20
+    for i in range(20):
+        kept = ~free[i]
+        A, cost, *_ = np.linalg.lstsq(features(U)[kept], B[i, kept], rcond=None)
+        np.testing.assert_allclose(results.objective[i], 2.0 * cost[0], rtol=1e-9)
+        np.testing.assert_allclose(results.A[i][np.triu_indices(3)], A, rtol=1e-6, atol=1e-9)
 
 
 def test_covariates_and_intervals_that_bind():

@@ -220,7 +220,7 @@ def test_how_many_sums_are_added_together_changes_no_bit(client, rng, tmp_path, 
                                                         for i in range(0, 95, 5))]  # fmt: skip
     eight = kind.adjoint(y)
     np.testing.assert_allclose(eight, sum(sums), atol=1e-12)
-    monkeypatch.setattr(cluster, "LARGE", 0)
+    monkeypatch.setattr(cluster, "LARGE_SUM_BYTES", 0)
     assert np.array_equal(kind.adjoint(y), eight)
 
 
@@ -264,7 +264,7 @@ def test_work_that_takes_workers_down_is_handed_out_again_but_not_for_ever(clien
     asked.clear()
     with pytest.raises(ConnectionError, match="every worker that was given this work was lost"):
         cluster.Workers(client).results(lambda: ask(100))
-    assert len(asked) == cluster.ATTEMPTS
+    assert len(asked) == cluster.MAX_ATTEMPTS
     with pytest.raises(ZeroDivisionError):
         cluster.Workers(client).results(lambda: client.submit(lambda: 1 // 0, pure=False))
 
@@ -278,7 +278,7 @@ def _dying(dies):
 
 
 def test_without_a_worker_it_says_so_and_waits(rng, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "QUIET", 0.2)
+    monkeypatch.setattr(cluster, "QUIET_SECONDS", 0.2)
     held = bundled(in_file(tmp_path, rng.standard_normal((24, 3)), 8))
     with workers.cluster(0) as client:
         with warnings.catch_warnings(record=True) as said:
@@ -407,7 +407,7 @@ def test_which_chunk_is_not_as_declared_and_what_loses_nothing(alone, rng):
 
 
 def test_many_small_chunks_are_put_together(client, rng, monkeypatch):
-    monkeypatch.setattr(shards, "MOST_PARTS", 4)
+    monkeypatch.setattr(shards, "MAX_PARTS", 4)
     monkeypatch.setattr(shards, "STRIP_BYTES", 1)
     U = rng.standard_normal((40, 3))
     found = Shards.of_array(da.from_array(U, chunks=(2, -1)))

@@ -143,7 +143,7 @@ def test_blocks_do_not_change_the_products(rng, monkeypatch):
     monkeypatch.setattr(probes, "BLOCK_ELEMENTS", 30)
     monkeypatch.setattr(probes.RowFacts, "block_elements", 30)
     monkeypatch.setattr(blockwise, "BLOCK_ELEMENTS", 30)
-    monkeypatch.setattr(blockwise, "NARROW", 1)
+    monkeypatch.setattr(blockwise, "MIN_COLUMNS", 1)
     rows = quadsense.Measurements(U, np.ones(23)).unit_rows
     np.testing.assert_allclose(np.triu(rows.gram_triangle()), triangles[0], atol=1e-13)
     np.testing.assert_allclose(np.triu(rows.gram_triangle(single=True)), triangles[1], atol=1e-5)

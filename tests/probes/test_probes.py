@@ -341,7 +341,7 @@ def test_a_lean_descent_meets_what_a_plain_one_does(monkeypatch):
     assert quadsense.solve(given, b, **asked).met
     monkeypatch.setattr("quadsense.methods.low_rank.method.LEAN_BYTES", 0)
     monkeypatch.setattr("quadsense.arrays.LONG", 4)  # one tolerance is one number
-    monkeypatch.setattr(sys.modules["quadsense.probes.differences"], "GATHERED", 50)
+    monkeypatch.setattr(sys.modules["quadsense.probes.differences"], "GATHERED_ROWS", 50)
     result = quadsense.solve(given, b, **asked)
     assert result.met and result.verify(given, b)
     rows = difference_rows(pairs, given.n)
@@ -371,7 +371,7 @@ def rows_in_turn(rows, X, b, delta, theta, beyond):
 @pytest.mark.parametrize("known", [0, 2])
 @pytest.mark.parametrize("beyond", [0.0, 1.0, 1.9])
 def test_rows_in_turn_are_projections_one_after_the_other(monkeypatch, rng, known, beyond):
-    monkeypatch.setattr(sys.modules["quadsense.probes.differences"], "TURNS", 7)
+    monkeypatch.setattr(sys.modules["quadsense.probes.differences"], "MAX_ROWS_IN_TURN", 7)
     n, m, k = 9, 30, 3
     pairs = np.stack([rng.integers(0, n, m), rng.integers(-1, n, m)], axis=1)
     pairs[3] = 4, 4  # a row of zeros, where there is no offset

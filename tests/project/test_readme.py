@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import quadsense
+import quadsense_check
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
@@ -82,6 +83,8 @@ def enter(line, command):
         stated = EXIT_STATUS.search(line)
         code, out, err = command(*arguments[1:])
         assert code == (int(stated[1]) if stated else 0), f"{line}: {out}{err}"
+    elif arguments[:3] == ["python", "-m", "quadsense_check"]:
+        assert quadsense_check.main(arguments[3:]) == 0
     elif arguments[0] == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         assert re.search(rf"^{arguments[1]}:", makefile, flags=re.MULTILINE), line

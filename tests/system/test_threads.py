@@ -194,7 +194,7 @@ def test_a_factorization_divided_over_threads_is_that_of_lapack(
     expected = np.linalg.cholesky(M).conj().T
     monkeypatch.setattr(threads, "blas_limit", lambda: 3)
     monkeypatch.setattr(threads, "WORTH_SHARING", 1.0)
-    monkeypatch.setattr(cholesky, "SHARED", 1.0)
+    monkeypatch.setattr(cholesky, "MIN_SHARED_FLOPS", 1.0)
     broken = M.copy(order="F")
     broken[n - 3, n - 3] = -1.0
     with threads.one_blas_thread():

@@ -39,7 +39,7 @@ def completion(shell: str) -> None:
 
 
 def main() -> None:
-    """Entry point: bad input is one line and status 2, an interrupt 130.
+    """Run the command: bad input is one line and status 2, an interrupt 130.
 
     With ``--json`` errors are JSON too, on the standard output.
     """

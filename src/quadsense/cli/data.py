@@ -137,7 +137,7 @@ def demo(seed: int) -> int:
 
 
 def run_demo(seed: int) -> tuple[str, int]:
-    """Table of all runs, and how many certificates failed."""
+    """Return the table of all runs, and how many certificates failed."""
     rows = []
     failed = 0
     for name, p, runs, delta in _problems(seed):
@@ -400,7 +400,7 @@ def _refuse_without_data() -> None:
 
 
 def _rates() -> Rates:
-    """Of this machine, measured once."""
+    """Return the rates of this machine, measured once."""
     rates = known_rates()
     return rates if rates.measured else measure_rates()
 
@@ -413,7 +413,7 @@ def _show(as_json: bool, fields: dict[str, Any], text: str, plan: Plan | None) -
 
 
 def _show_result(source: files.Source, as_json: bool) -> None:
-    """What a result says, without the measurements it was made of."""
+    """Show what a result says, without the measurements it was made of."""
     result = quadsense.load_result(source.path)
     if as_json:
         about = _file_fields(source, {}, (), None)
@@ -427,7 +427,7 @@ def _show_result(source: files.Source, as_json: bool) -> None:
 def _file_fields(
     source: files.Source, roles: dict[str, tuple[str, ...]], notes: tuple[str, ...], why: str | None
 ) -> dict[str, Any]:
-    """What ``--json`` prints of a file."""
+    """Return what ``--json`` prints of a file."""
     taken = {name: role for role, names in roles.items() for name in names}
     return {
         "path": str(source.path),
@@ -449,7 +449,7 @@ def _file_fields(
 
 
 def _file_text(about: dict[str, Any]) -> str:
-    """The same for people."""
+    """Return the same for people."""
     lines = [("file", f"{about['path']}, {about['format']}")]
     entries = about["entries"]
     for i, entry in enumerate(entries[:SHOWN]):
@@ -469,7 +469,7 @@ def _file_text(about: dict[str, Any]) -> str:
 
 
 def data_text(data: Measurements) -> str:
-    """Sizes, facts, and what they mean for a solve."""
+    """Return sizes, facts, and what they mean for a solve."""
     f = data_fields(data)
     kind = f"{'sparse' if f['sparse'] else 'dense'} {'complex' if f['complex'] else 'real'}"
     mixed = "" if data.mix is None else f", sums over {data.unit_rows.raw.m:,} rows"
@@ -508,7 +508,7 @@ def data_text(data: Measurements) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """The plan, its cost, and its reasons."""
+    """Return the plan, its cost, and its reasons."""
     lines = [
         ("plan", f"{' then '.join(plan.methods)}, in {plan.coordinates} coordinates"),
         (
@@ -528,7 +528,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def scaling_text(found: ClusterCost, memory: float) -> str:
-    """What a cluster takes, a sweep, and a solve: docs/scaling.md has the formulas."""
+    """Return what a cluster, a sweep and a solve take: docs/scaling.md has the formulas."""
     idle = f", and {found.parts_keep} no more busy" if found.crossing > found.parts else ""
     factor = "" if found.rank is None else ", as a factor,"
     solves = (

@@ -230,7 +230,7 @@ def interval(
 
 
 def to_functional(text: str, source: files.Source) -> Any:
-    """What one WHAT stands for, as `quadsense.interval` takes it."""
+    """Return what one WHAT stands for, as `quadsense.interval` takes it."""
     if text == "trace":
         return "trace"
     pair = PAIR.fullmatch(text)
@@ -241,7 +241,7 @@ def to_functional(text: str, source: files.Source) -> Any:
 
 
 def _remark(found: Interval) -> str:
-    """What the ends take for granted, and that a rank was not looked at."""
+    """Return what the ends take for granted, and that a rank was not looked at."""
     parts = [
         f"{end} end {condition}"
         for end in ("lower", "upper")
@@ -460,7 +460,7 @@ CONNECTING = 10.0
 
 @contextmanager
 def cluster(scheduler: str | None, workers: int | None, quiet: bool) -> Iterator[Any]:
-    """A client, closed at the end with whatever was started for it; None where none is asked for.
+    """Yield a client, closed at the end with what was started for it; None where none is asked for.
 
     Parameters
     ----------
@@ -524,7 +524,7 @@ def own_cluster(workers: int) -> Iterator[Any]:
 
 
 def _say(client: Any, quiet: bool) -> None:
-    """Where the cluster is, and where it can be watched."""
+    """Say where the cluster is, and where it can be watched."""
     if not quiet:
         count = len(client.nthreads())
         click.echo(

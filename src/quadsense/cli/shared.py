@@ -47,7 +47,7 @@ NOT_MET = 3
 
 
 def to_rank(text: str | None) -> int | tuple[int, int] | Literal["auto"] | None:
-    """What ``--rank`` says, as `solve` takes it."""
+    """Return what ``--rank`` says, as `solve` takes it."""
     if text is None:
         return None
     if text == "auto":
@@ -62,7 +62,7 @@ def to_rank(text: str | None) -> int | tuple[int, int] | Literal["auto"] | None:
 
 
 def to_trace(text: str | None) -> float | tuple[float, float] | None:
-    """What ``--trace`` says, as `solve` takes it."""
+    """Return what ``--trace`` says, as `solve` takes it."""
     if text is None:
         return None
     try:
@@ -85,7 +85,7 @@ def to_ridge(text: str) -> float | Literal["auto"]:
 
 
 def to_order(text: str | None, n: int) -> int | None:
-    """The plan's word for a rank, 0 where it may grow; refused where `solve` would refuse it."""
+    """Return the rank as the plan has it, 0 where it may grow; refuse what `solve` would refuse."""
     rank = to_rank(text)
     check_rank(rank, n)
     return request.to_rank(rank)[0]
@@ -123,7 +123,7 @@ def in_terminal(result: Result, *, verbose: bool) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Text table; a column whose cells all start with a digit is aligned right."""
+    """Return a text table; a column whose cells all start with a digit is aligned right."""
     columns = list(zip(header, *rows, strict=True))
     widths = [max(len(cell) for cell in column) for column in columns]
     right = [all(cell[:1].isdigit() for cell in column[1:] if cell) for column in columns]
@@ -185,7 +185,7 @@ def echo_json(fields: Any) -> None:
 
 
 def strict(value: Any) -> Any:
-    """The value with what JSON lacks: NaN is null, infinities are the texts "inf" and "-inf"."""
+    """Return the value with what JSON lacks: NaN is null, infinities are "inf" and "-inf"."""
     if isinstance(value, Mapping):
         return {str(key): strict(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -217,11 +217,11 @@ class MethodChoice(click.ParamType):  # type: ignore[type-arg]
         return self._choice().convert(value, param, ctx)
 
     def get_metavar(self, *args: Any, **kwargs: Any) -> str | None:
-        """All names."""
+        """Return all names."""
         return self._choice().get_metavar(*args, **kwargs)
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[Any]:
-        """All names that begin so."""
+        """Return all names that begin so."""
         return self._choice().shell_complete(ctx, param, incomplete)
 
 
@@ -229,12 +229,12 @@ class MethodCommand(click.Command):
     """A command with an option for each that some method takes, and a list of the methods."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own parameters, then those of the methods; help comes last."""
+        """Return its own parameters, then those of the methods; help comes last."""
         own = super().get_params(ctx)
         return [*own[:-1], *method_parameters(), *own[-1:]]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The methods, each in a line."""
+        """Write the methods, each in a line."""
         with formatter.section("Methods"):
             kinds = [METHODS.traits(name) for name in METHODS]
             formatter.write_dl([(kind.name, kind.summary) for kind in kinds])
@@ -242,7 +242,7 @@ class MethodCommand(click.Command):
 
 
 def method_parameters() -> list[click.Parameter]:
-    """An option of the command for each option of a method."""
+    """Return an option of the command for each option of a method."""
     takers: dict[str, list[str]] = {}
     described: dict[str, tuple[Any, str]] = {}
     for name in METHODS:
@@ -262,13 +262,13 @@ def method_parameters() -> list[click.Parameter]:
 
 
 def _form(hint: Any) -> dict[str, Any]:
-    """How a parameter is written: a truth value by its name alone; not given, it is None."""
+    """Return how a parameter is written: a truth value by its name alone; not given, it is None."""
     kind = _parameter_type(hint)
     return {"is_flag": True, "default": None} if kind is bool else {"type": kind}
 
 
 def _parameter_type(hint: Any) -> Any:
-    """The type of a parameter of the command, from that of a field; None stands for its default."""
+    """Return the type of a parameter of the command, from that of a field; None is its default."""
     kinds = [kind for kind in get_args(hint) or (hint,) if kind is not type(None)]
     if get_origin(hint) is Literal:
         return click.Choice(get_args(hint))
@@ -356,7 +356,7 @@ RUN = (
 
 
 def options(*groups: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
-    """A decorator that gives a command these options, in this order."""
+    """Return a decorator that gives a command these options, in this order."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed([each for group in groups for each in group]):
@@ -488,7 +488,7 @@ def read_data(
 
 
 def bytes_of(option: str, value: str) -> float:
-    """A number of bytes, or an error that names its option."""
+    """Return a number of bytes, or an error that names its option."""
     try:
         return to_bytes(value)
     except ValueError as error:
@@ -496,7 +496,7 @@ def bytes_of(option: str, value: str) -> float:
 
 
 def loaded_by(client: Any, rows: Any, source: Source) -> OnCluster:
-    """Rows of files as the workers of a cluster load them."""
+    """Return rows of files as the workers of a cluster load them."""
     if not isinstance(rows, files.Strips):
         raise ValueError(
             f"workers load dense rows, and U of {source.path} is sparse: solve it without a "
@@ -512,7 +512,7 @@ def say_notes(source: Source, data: quadsense.Measurements) -> None:
 
 
 def values_of(text: str, source: Source, role: str) -> Any:
-    """A number, or a vector by reference."""
+    """Return a number, or a vector by reference."""
     try:
         return float(text)
     except ValueError:
@@ -520,7 +520,7 @@ def values_of(text: str, source: Source, role: str) -> Any:
 
 
 def matrix_of(text: str, source: Source, role: str) -> Any:
-    """A number, an earlier result, or a matrix by reference."""
+    """Return a number, an earlier result, or a matrix by reference."""
     try:
         return float(text)
     except ValueError:
@@ -533,7 +533,7 @@ def matrix_of(text: str, source: Source, role: str) -> Any:
 
 
 def constraints_of(given: tuple[tuple[str, str, str], ...], source: Source) -> list[Any]:
-    """What ``--constraint`` says, as `solve` takes it."""
+    """Return what ``--constraint`` says, as `solve` takes it."""
     found = []
     for C, lo, hi in given:
         try:
@@ -551,6 +551,6 @@ def constraints_of(given: tuple[tuple[str, str, str], ...], source: Source) -> l
 
 
 def to_vector_kept(values: Any) -> Any:
-    """A vector of any shape as one, complex or not."""
+    """Return a vector of any shape as one, complex or not."""
     dense = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
     return dense.reshape(-1)

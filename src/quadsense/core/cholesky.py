@@ -37,41 +37,41 @@ from quadsense.system.watch import BLOCK_FLOPS, cholesky_flops, look, real_flops
 
 Array = npt.NDArray[Any]
 
-SMALL = 3000
+MAX_WHOLE_ORDER = 3000
 """Order up to which a factorization takes about a third of a second."""
 
-WHOLE = 6.0 * BLOCK_FLOPS
+MAX_WHOLE_FLOPS = 6.0 * BLOCK_FLOPS
 """Operations of a product up to which one thread does it whole, though that is several looks'
 worth: it runs a tenth faster."""
 
-SHARED = 3e8
+MIN_SHARED_FLOPS = 3e8
 """Operations of a product from which several threads do it in parts."""
 
-DIRECT = 64
+MAX_DIRECT_ORDER = 64
 """Order up to which calls of Python take about as long as an eigenvalue problem."""
 
 PANEL = 256
 """Columns of a block, for products that run at full speed."""
 
-SHARE = PANEL // 2
+NARROW_PANEL = PANEL // 2
 """Columns that one thread works on at a time: few, so that threads get even parts."""
 
-LEAF = 2 * PANEL
+MAX_LEAF_ORDER = 2 * PANEL
 """Order up to which a part of a matrix is factored by LAPACK."""
 
-LONGEST = 4 * PANEL
+MAX_ELIMINATED_ROWS = 4 * PANEL
 """Most rows that are eliminated at once, so that no product takes long."""
 
 PAGE_ENTRIES = 512
 """Float64 entries of the smallest page of memory."""
 
-CLEAR = 100.0
+MIN_CLEAR_PIVOT = 100.0
 """Times the tolerance that the least pivot is, where no pivoting is needed."""
 
 
 def divided(flops: float, dtype: npt.DTypeLike = np.float64) -> bool:
     """Return whether a product of that many operations is to be done in parts."""
-    limit = WHOLE if shared_by() == 1 else SHARED
+    limit = MAX_WHOLE_FLOPS if shared_by() == 1 else MIN_SHARED_FLOPS
     return flops > limit * (2.0 if np.dtype(dtype) == np.float32 else 1.0)
 
 
@@ -106,32 +106,32 @@ def factor_upper(M: Array) -> tuple[Array, int]:
 
 def _factor_part(M: Array, first: int, last: int) -> int:
     """Factor the part of M between these rows and columns, by halves; return LAPACK's `info`."""
-    if last - first <= LEAF:
+    if last - first <= MAX_LEAF_ORDER:
         look()
         info = factor_in_place(M[first:last, first:last])
         return first + info if info else 0
     half = PANEL * max(1, (last - first) // (2 * PANEL))
-    middle = first + min(half, LONGEST)
+    middle = first + min(half, MAX_ELIMINATED_ROWS)
     info = _factor_part(M, first, middle)
     if info:
         return info
     k, width = middle - first, last - middle
     corner, rows = M[first:middle, first:middle], M[first:middle, middle:last]
-    count = -(-width // SHARE)
+    count = -(-width // NARROW_PANEL)
 
     def divide(begin: int, end: int) -> None:
         for block in range(begin, end):
             look()
-            divide_by_factor(corner, rows[:, block * SHARE : (block + 1) * SHARE])
+            divide_by_factor(corner, rows[:, block * NARROW_PANEL : (block + 1) * NARROW_PANEL])
 
     def subtract(begin: int, end: int) -> None:
-        for start in range(begin * SHARE, min(end * SHARE, width), step):
+        for start in range(begin * NARROW_PANEL, min(end * NARROW_PANEL, width), step):
             look()
             stop = min(start + step, width)
             part = M[middle : middle + stop, middle + start : middle + stop]
             add_product(part, rows[:, :stop], rows[:, start:stop], -1.0)
 
-    step = SHARE if 2.0 * k * width * SHARE <= BLOCK_FLOPS else SHARE // 2
+    step = NARROW_PANEL if 2.0 * k * width * NARROW_PANEL <= BLOCK_FLOPS else NARROW_PANEL // 2
     by_rows(divide, count, float(k) * k * width)
     by_rows(subtract, count, float(k) * width * width, triangle=True)
     return _factor_part(M, middle, last)
@@ -149,7 +149,7 @@ def factor_lower(S: Array) -> Array:
 @or_there(algebra.least_eigenvalue)
 def least_eigenvalue(M: Array) -> Any:
     """Return the least eigenvalue of a Hermitian matrix; not a number where there is none."""
-    if len(M) > DIRECT:
+    if len(M) > MAX_DIRECT_ORDER:
         return np.linalg.eigvalsh(M)[0]
     solve = lapack.zheevd if np.iscomplexobj(M) else lapack.dsyevd
     values, _, info = solve(M, compute_v=0, lower=1)
@@ -182,7 +182,7 @@ def symmetric_product(M: Array, x: Array) -> Array:
 
 @or_there(algebra.add_inner)
 def add_inner(M: Array, X: Array) -> Array:
-    """``M + X^T X``, in the place of M in Fortran order, for a real M as `symmetric` has it."""
+    """Return ``M + X^T X``, in place of M in Fortran order, for M as `symmetric` has it."""
     rank_update = blas.ssyrk if M.dtype == np.float32 else blas.dsyrk
     return rank_update(1.0, X.T, beta=1.0, c=M, lower=0, overwrite_c=1)
 
@@ -201,7 +201,7 @@ def set_diagonal(M: Array, values: Array) -> None:
 
 @or_there(algebra.inverse_upper)
 def inverse_upper(R: Array) -> Array:
-    """``(R^T R)^-1`` for the real R of `factor_upper`, in its place, as `symmetric` has it."""
+    """Return ``(R^T R)^-1`` for a real R of `factor_upper`, in its place."""
     return lapack.dpotri(R, lower=0, overwrite_c=1)[0]
 
 
@@ -240,7 +240,7 @@ def inner_upper(X: Array, out: Array | None = None) -> Array:
     M = np.zeros((k, k), dtype=X.dtype, order="F") if out is None else out
     # As wide as can be looked at in time, but not so narrow that products run slowly, nor so wide
     # that much is done below the diagonal.
-    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), SHARE // 2, PANEL))
+    width = int(np.clip(BLOCK_FLOPS / (2.0 * max(m, 1) * max(k, 1)), NARROW_PANEL // 2, PANEL))
 
     def add(first: int, last: int) -> None:
         for begin in range(first, last, width):
@@ -257,7 +257,8 @@ def squared_moduli(U: Array) -> Array:
     """Return ``K_ij = |<u_i, u_j>|^2`` for the rows of U, whole: (m, n) to (m, m)."""
     m, n = U.shape
     cost = 2.0 * real_flops(np.iscomplexobj(U)) * m * n
-    size = int(max(SHARE // 2, min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ELEMENTS / max(m, 1))))
+    most = min(BLOCK_FLOPS / max(cost, 1.0), BLOCK_ELEMENTS / max(m, 1))
+    size = int(max(NARROW_PANEL // 2, most))
     if size >= m and not divided(0.5 * cost * m):
         return np.asarray(np.abs(U @ U.conj().T) ** 2)
     K = np.empty((m, m))
@@ -302,11 +303,11 @@ def pivoted(K: Array, tolerance: float) -> tuple[Array, npt.NDArray[np.intp]]:
     """
     m = len(K)
     M = K.T  # in Fortran order
-    if m > SMALL:  # mostly no row depends on the others, and no pivots are needed to see that
+    if m > MAX_WHOLE_ORDER:  # mostly no row depends on the others: seen without pivots
         parts = [slice(begin, begin + PANEL) for begin in range(0, m, PANEL)]
         kept = [M[part, part].copy() for part in parts]
         R, info = factor_upper(M)
-        if info == 0 and float(np.min(R.diagonal())) ** 2 > CLEAR * tolerance:
+        if info == 0 and float(np.min(R.diagonal())) ** 2 > MIN_CLEAR_PIVOT * tolerance:
             return _cleared(R.T), np.arange(m)
         for part, block in zip(parts, kept, strict=True):  # what is below was left as it was
             M[part, part] = block

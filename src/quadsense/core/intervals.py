@@ -18,7 +18,7 @@ Real = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 """Of float64 or complex128: a union of the two does not survive NumPy's own annotations."""
 
-UNIT = 2.0**-53
+UNIT = float(np.finfo(np.float64).epsneg)
 """Unit roundoff of float64."""
 
 TINY = float(np.finfo(np.float64).tiny)
@@ -84,12 +84,12 @@ class Intervals:
 
     @classmethod
     def around(cls, b: Vector, delta: Vector) -> Intervals:
-        """``[b - delta, b + delta]``."""
+        """Return ``[b - delta, b + delta]``."""
         return cls(b, delta, delta, delta)
 
     @classmethod
     def of(cls, lo: Vector, hi: Vector, unit: Vector) -> Intervals:
-        """``[lo, hi]`` with that unit, an end infinite where there is none."""
+        """Return ``[lo, hi]`` with that unit, an end infinite where there is none."""
         return cls(np.zeros_like(lo), -lo, hi, unit, True)
 
     @classmethod
@@ -122,7 +122,7 @@ class Intervals:
 
     @classmethod
     def joined(cls, first: Intervals, second: Intervals) -> Intervals:
-        """Intervals of further rows below others."""
+        """Return intervals of further rows below others."""
         each = (
             np.concatenate([getattr(first, name), getattr(second, name)])
             for name in ("reading", "below", "above", "unit")
@@ -131,7 +131,7 @@ class Intervals:
         return cls(reading, below, above, unit, first.outright)
 
     def with_allowance(self, allowance: Vector, norms: Vector) -> Intervals:
-        """The same with what equalities are met within, and a width for them.
+        """Return the same with what equalities are met within, and a width for them.
 
         Parameters
         ----------
@@ -207,11 +207,11 @@ class Intervals:
         return replace(self, unit=unit) if np.any(unit < 0.5 * self.unit) else None
 
     def opened(self) -> Intervals:
-        """The same for methods: equalities as intervals of half-width `unit`."""
+        """Return the same for methods: equalities as intervals of half-width `unit`."""
         return self if self.allowance is None else self._opened(self.unit)
 
     def _opened(self, room: Vector) -> Intervals:
-        """Equalities widened by so much; they stay equalities in name."""
+        """Return equalities widened by so much; they stay equalities in name."""
         assert self.allowance is not None
         above = np.where(self.allowance > 0.0, self.above + room, self.above)
         if self.even:
@@ -262,7 +262,7 @@ class Intervals:
         return np.asarray(self.reading + np.where(upper | lower, shift, 0.0))
 
     def ratios(self, z: Any, error: Any = 0.0) -> Vector:
-        """How far values lean out of their intervals: 1 is an end.
+        """Return how far values lean out of their intervals: 1 is an end.
 
         Parameters
         ----------
@@ -294,13 +294,13 @@ class Intervals:
             return np.where(upper & lower, two, np.where(upper | lower, one, 0.0))
 
     def widened(self, ratio: float | Vector) -> Intervals:
-        """The intervals that an A of this ratio just meets, or of one ratio per row."""
+        """Return the intervals that an A of this ratio just meets, or of one ratio per row."""
         move = (ratio - 1.0) * self.unit
         above = self.above + move
         return replace(self, above=above, below=above if self.even else self.below + move)
 
     def target(self) -> Vector | None:
-        """The middles of the intervals, or None where a row has none: it is one-sided."""
+        """Return the middles of the intervals, or None where a row has none: it is one-sided."""
         return self._target
 
     @cached_property
@@ -310,7 +310,7 @@ class Intervals:
         return 0.5 * (self.lo + self.hi)
 
     def excess(self, values: Any) -> Vector:
-        """The signed miss of values of F: positive above hi, negative below lo, 0 inside."""
+        """Return the signed miss of values of F: positive above hi, negative below lo, 0 inside."""
         return np.maximum(values - self.hi, 0.0) - np.maximum(self.lo - values, 0.0)
 
     def worst(self, values: Any, error: float = 0.0) -> Any:
@@ -319,7 +319,7 @@ class Intervals:
         return 1.0 + scalar(np.max((miss + error) / self.unit))
 
     def max_ratio(self, values: Any, error: float = 0.0) -> float:
-        """The same as a number."""
+        """Return the same as a number."""
         return float(self.worst(values, error))
 
     def support(self, y: Vector) -> tuple[float, float]:
@@ -339,7 +339,7 @@ class Intervals:
         return np.asarray(np.maximum(z - self.above, 0.0) - np.maximum(-self.below - z, 0.0))
 
     def met(self, z: Any, error: Any) -> npt.NDArray[np.bool_]:
-        """Whether values known up to `error` are surely within their intervals."""
+        """Return whether values known up to `error` are surely within their intervals."""
         if self.even:
             most: Vector = np.abs(z)
             most += error
@@ -351,18 +351,18 @@ class Intervals:
         return np.asarray((over | ~upper) & (under | ~lower))
 
     def missed(self, z: Any, error: Any) -> npt.NDArray[np.bool_]:
-        """Whether values known up to `error` are surely outside their intervals."""
+        """Return whether values known up to `error` are surely outside their intervals."""
         with np.errstate(invalid="ignore", under="ignore"):
             over = z - error > self.above + END_ERROR * np.abs(self.above)
             under = -z - error > self.below + END_ERROR * np.abs(self.below)
         return np.asarray(over | under)
 
     def only(self, index: Any) -> Intervals:
-        """Those of some rows."""
+        """Return those of some rows."""
         return self.each(lambda values: values[index])
 
     def without(self, index: Any) -> Intervals:
-        """The same, with the rows in `index` asked for nothing."""
+        """Return the same, with the rows in `index` asked for nothing."""
         below, above = self.below.copy(), self.above.copy()
         below[index] = above[index] = np.inf
         allowance = None if self.allowance is None else self.allowance.copy()
@@ -371,7 +371,7 @@ class Intervals:
         return replace(self, below=below, above=above, allowance=allowance)
 
     def over(self, norms: Vector) -> Intervals:
-        """The ends for rows divided by these norms; a row of norm 0 is asked for nothing."""
+        """Return the ends for rows divided by these norms; a row of norm 0 is asked for nothing."""
         if norms.min(initial=1.0) > 0.0:
             return self.each(lambda values: values / norms / norms)
         live = norms > 0
@@ -392,7 +392,7 @@ class Intervals:
             return self.each(lambda values: np.ldexp(values, -2 * exponents))
 
     def each(self, change: Callable[[Vector], Vector]) -> Intervals:
-        """The same with every array changed; what is `even` stays so."""
+        """Return the same with every array changed; what is `even` stays so."""
         above, reading = compact(change(self.above)), change(self.reading)
         if self.even and self.allowance is None:
             return Intervals(reading, above, above, above)

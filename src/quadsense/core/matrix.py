@@ -89,7 +89,7 @@ class SensedMatrix(LinearOperator):
         return cls(FactorForm(X, None if bool(np.all(marks > 0.0)) else marks))
 
     def stretched(self, columns: npt.NDArray[np.int64]) -> SensedMatrix:
-        """``D A D`` for ``D = diag(2^columns)``, held as A is."""
+        """Return ``D A D`` for ``D = diag(2^columns)``, held as A is."""
         form = stretched(self.form, columns)
         return self if form is self.form else SensedMatrix(form)
 
@@ -118,7 +118,7 @@ class SensedMatrix(LinearOperator):
         return placed(product, X)
 
     def _sample(self) -> Array:
-        """Some array of the form, for its namespace and device."""
+        """Return some array of the form, for its namespace and device."""
         form: Any = self.form
         return next(
             getattr(form, name) for name in ("c", "factor", "values") if hasattr(form, name)
@@ -132,7 +132,7 @@ class SensedMatrix(LinearOperator):
         return super().__matmul__(other)
 
     def quadratic(self, V: Array) -> Array:
-        """``v* A v`` for every row v of V.
+        """Return ``v* A v`` for every row v of V.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class SensedMatrix(LinearOperator):
         return self.form.trace()
 
     def norm(self) -> float:
-        """Frobenius norm."""
+        """Return the Frobenius norm."""
         return self.form.norm()
 
     def diagonal(self) -> Array:
@@ -201,7 +201,7 @@ class SensedMatrix(LinearOperator):
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def eigsh(self, k: int = 6, which: str = "LM") -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """`k` eigenpairs, without forming the matrix when n is large.
+        """Return `k` eigenpairs, without forming the matrix when n is large.
 
         Parameters
         ----------
@@ -237,21 +237,21 @@ EIGENVALUE_ERROR = 8.0 * EPS
 
 
 def _is_complex(dtype: Any) -> bool:
-    """Whether a type of any namespace is complex; spelling NumPy's takes the longest."""
+    """Return whether a type of any namespace is complex; spelling NumPy's takes the longest."""
     if isinstance(dtype, np.dtype):
         return dtype.kind == "c"
     return "complex" in str(dtype)  # torch.complex128, ...
 
 
 def _blocks(count: int, width: int) -> Iterator[slice]:
-    """Slices of `count` rows of that width, no more than a block each."""
+    """Yield slices of `count` rows of that width, no more than a block each."""
     size = max(1, BLOCK_ELEMENTS // max(width, 1))
     for begin in range(0, max(count, 1), size):
         yield slice(begin, min(begin + size, count))
 
 
 def rank_of(matrix: SensedMatrix) -> int:
-    """Rank by its form, or the number of eigenvalues that are not rounding."""
+    """Return the rank by its form, or the number of eigenvalues that are not rounding."""
     if matrix.factor is not None:
         return int(matrix.factor.shape[1])
     values = np.abs(np.linalg.eigvalsh(np.asarray(matrix)))

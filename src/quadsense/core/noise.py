@@ -24,10 +24,10 @@ CountMethod: TypeAlias = Literal["clopper-pearson", "wilson"]
 CONFIDENCE = 0.95
 """That intervals from noise hold at once, unless another confidence is given."""
 
-HALVINGS = 60
+MAX_HALVINGS = 60
 """Of an interval no longer than itself: the last bit but some."""
 
-VANISHING = 1e-300
+MIN_QUANTILE = 1e-300
 """Quantiles below this are out of float64's range, whichever number stands for them."""
 
 
@@ -85,7 +85,7 @@ def delta_from_sigma(
     with np.errstate(under="ignore"):
         # T^2/(dof + T^2) has a beta distribution; it and what it lacks to 1, each to full precision
         share, rest = betainccinv(0.5, half, tail), betaincinv(half, 0.5, tail)
-    if rest < VANISHING:
+    if rest < MIN_QUANTILE:
         raise ValueError(f"{dof!r} degrees of freedom bound no error with confidence {confidence}")
     return float(sigma * math.sqrt(dof * share / rest))
 
@@ -96,7 +96,7 @@ def bounds_from_counts(
     confidence: Real = CONFIDENCE,
     method: CountMethod = "clopper-pearson",
 ) -> tuple[Vector, Vector]:
-    """Intervals that hold all probabilities at once, from how often each outcome was counted.
+    """Return intervals that hold all probabilities at once, from counts of outcomes.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _wilson(k: Vector, shots: Vector, tail: float) -> tuple[Vector, Vector]:
 def bounds_from_averages(
     b: RealOrVector, dof: RealOrVector, confidence: Real = CONFIDENCE
 ) -> tuple[Vector, Vector]:
-    """Intervals that hold all truths at once, from averages of squares of Gaussian amplitudes.
+    """Return intervals that hold all truths at once, from averages of squared Gaussians.
 
     Such are the sketches ``b_i = mean |u_i* x_k|^2`` of a covariance by its samples ``x_k``: each
     is its truth ``u_i* A u_i`` times a chi-squared number over its degrees of freedom.
@@ -217,7 +217,7 @@ def bounds_from_averages(
     tail, half = (1.0 - float(confidence)) / values.size / 2.0, freedom / 2.0
     with np.errstate(under="ignore"):
         least, most = gammaincinv(half, tail), gammainccinv(half, tail)
-    bad = np.argwhere(least < VANISHING)
+    bad = np.argwhere(least < MIN_QUANTILE)
     if len(bad):
         at = tuple(bad[0])
         raise ValueError(
@@ -274,7 +274,7 @@ def bounds_from_ranges(r: RealOrVector, error: RealOrVector) -> tuple[Vector, Ve
 
 
 def rtol_from_dof(dof: Real, m: Whole, confidence: Real = CONFIDENCE) -> float:
-    """Relative tolerance that covers m averages of squares of Gaussian amplitudes at once.
+    """Return a relative tolerance that covers m averages of squared Gaussians at once.
 
     The errors of `bounds_from_averages` in one number, for ``rtol=``; its intervals, which reach
     further up than down, are narrower.
@@ -317,12 +317,12 @@ def rtol_from_dof(dof: Real, m: Whole, confidence: Real = CONFIDENCE) -> float:
     with np.errstate(under="ignore"):
         # Between all of the doubt above the reading and half of it.
         most = float(gammaincinv(half, doubt / 2.0))
-        if most < VANISHING:
+        if most < MIN_QUANTILE:
             raise ValueError(
                 f"dof = {freedom:g} is too few: an average bounds its truth from below only"
             )
         low, high = max(half / float(gammaincinv(half, doubt)) - 1.0, 0.0), half / most - 1.0
-        for _ in range(HALVINGS):
+        for _ in range(MAX_HALVINGS):
             middle = low + (high - low) / 2.0
             low, high = (middle, high) if missed(middle) > doubt else (low, middle)
     return high

@@ -36,19 +36,19 @@ SQRT2 = float(np.sqrt(2.0))  # off the diagonal, so that the norms agree
 
 
 def size_of(n: int, is_complex: bool) -> int:
-    """Number of real unknowns of a matrix of order n."""
+    """Return the number of real unknowns of a matrix of order n."""
     return n * n if is_complex else n * (n + 1) // 2
 
 
 @lru_cache(KEPT_ORDERS)
 def upper(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Indices above the diagonal, by rows; kept, for small matrices are packed often."""
+    """Return indices above the diagonal, by rows; kept, for small matrices are packed often."""
     return np.triu_indices(n, 1)
 
 
 @lru_cache(KEPT_ORDERS)
 def strictly_below(n: int) -> npt.NDArray[np.bool_]:
-    """Which entries are below the diagonal."""
+    """Return which entries are below the diagonal."""
     return np.tri(n, k=-1, dtype=bool)
 
 
@@ -78,7 +78,7 @@ def pack(A: Array) -> Vector:
 
 @or_there(algebra.unpack)
 def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
-    """The matrix whose `pack` is x, in the given dtype."""
+    """Return the matrix whose `pack` is x, in the given dtype."""
     if n * n <= FEW_ENTRIES and x.size < n * n:
         _, scales, places = _places(n)
         found: Array = (x / scales)[places].astype(dtype, copy=False)
@@ -104,7 +104,7 @@ def entries(H: Array, twice: bool) -> Vector:
 
 @or_there(algebra.features)
 def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None = None) -> Array:
-    """Rows ``pack(v_i v_i*)``: the sensing map as an explicit matrix, (k, n) to (k, N).
+    """Return rows ``pack(v_i v_i*)``: the sensing map as an explicit matrix, (k, n) to (k, N).
 
     In the precision of the rows unless another real `dtype` is given, and in Fortran order. What
     an earlier call made and that is no longer needed may be given as `room`, to be written over
@@ -206,7 +206,7 @@ FEATURE_ROWS = 1024
 
 
 def adjoint(U: Array, y: Vector) -> Vector:
-    """The `pack` of ``F*(y)`` for y of shape (m,), or of each column of (m, k)."""
+    """Return the `pack` of ``F*(y)`` for y of shape (m,), or of each column of (m, k)."""
     total = np.zeros((size_of(U.shape[1], np.iscomplexobj(U)), *y.shape[1:]))
     for first in range(0, len(U), FEATURE_ROWS):
         part = slice(first, first + FEATURE_ROWS)
@@ -215,7 +215,7 @@ def adjoint(U: Array, y: Vector) -> Vector:
 
 
 def pair_products(values: Vector, dtype: npt.DTypeLike) -> Vector:
-    """``values_j values_k`` for every entry of a `pack` of matrices of that dtype."""
+    """Return ``values_j values_k`` for every entry of a `pack` of matrices of that dtype."""
     j, k = upper(len(values))
     pairs = values[j] * values[k]
     repeats = [pairs, pairs] if np.issubdtype(dtype, np.complexfloating) else [pairs]

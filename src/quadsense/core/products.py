@@ -113,7 +113,7 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
 
 
 def _from_real(M: Float) -> Inexact:
-    """``sum u u*`` from ``sum v v^T``, where v is u as a real vector (Re u_1, Im u_1, ...)."""
+    """Return ``sum u u*`` from ``sum v v^T``, v being u as a real vector (Re u_1, ...)."""
     S = np.empty((len(M) // 2, len(M) // 2), dtype=np.result_type(M.dtype, np.complex64))
     S.real = M[::2, ::2] + M[1::2, 1::2]
     S.imag = M[1::2, ::2] - M[::2, 1::2]
@@ -321,7 +321,7 @@ def _take_away(basis: Inexact, parts: list[slice], block: Inexact) -> None:
 
 
 def _beyond(block: Inexact, tolerance: float) -> Inexact:
-    """Basis of the columns, orthonormal to 1e-9, without directions that rounding may have made."""
+    """Return a basis of the columns, orthonormal to 1e-9, without what rounding made."""
     look()
     block = block[:, np.linalg.norm(block, axis=0) > tolerance]
     squares, vectors = np.linalg.eigh(block.conj().T @ block)

@@ -124,11 +124,11 @@ class Question:
             )
 
     def misses(self, v: Vector) -> Vector:
-        """Distances of readings from their intervals; 0 inside."""
+        """Return distances of readings from their intervals; 0 inside."""
         return np.asarray(np.maximum(np.maximum(v - self.hi, self.lo - v), 0.0))
 
     def row_cost(self, v: Vector) -> float:
-        """``sum_i phi_i(v_i)`` for readings within what they must be within, unchecked."""
+        """Return ``sum_i phi_i(v_i)`` for readings within what they must be within, unchecked."""
         if self.rows == "squares":
             free = ~self.hard
             return float((self.weights[free] * (v - self.reading)[free] ** 2).sum())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     def record(*, frozen: bool, eq: bool = True) -> Any:
-        """`dataclass`, which only type checkers keep frozen.
+        """Make a `dataclass`, which only type checkers keep frozen.
 
         To set a field of a frozen one takes four times as long, and a small solve makes 200.
         """

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, as_numbers, namespace
+from quadsense.core.intervals import UNIT
 from quadsense.typing import is_number, is_whole
 
 __all__ = [
@@ -126,7 +127,7 @@ def schedule(
     spread: float = 1.0,
     orthonormal: bool = True,
 ) -> Schedule:
-    """Sharpness, step and iteration count of the paper's gradient descents.
+    """Return the sharpness, step and iteration count of the paper's gradient descents.
 
     Parameters
     ----------
@@ -184,7 +185,7 @@ def schedule(
 
 
 def spectral_schedule(*, n: int, radius: float, accuracy: float, c: float = PAPER_C) -> Schedule:
-    """Sharpness, step and iteration count of Algorithm 3 [QSZ24, Lemmas C.1 and C.2].
+    """Return the sharpness, step and iteration count of Algorithm 3 [QSZ24, Lemmas C.1 and C.2].
 
     Parameters
     ----------
@@ -226,7 +227,7 @@ def progress_bound(
 def potential_bound(
     iterations: npt.ArrayLike, *, log_potential: float, m: int, lam: float, step: float
 ) -> npt.NDArray[np.float64]:
-    """Log of the bound on the potential after `t` steps: ``(1-q)^t Phi_1 + m/0.9``.
+    """Return the log of the bound on the potential after `t` steps: ``(1-q)^t Phi_1 + m/0.9``.
 
     Parameters
     ----------
@@ -249,7 +250,7 @@ def potential_bound(
 
 
 def log_potential(x: Array) -> float:
-    r""":math:`\log \Phi = \log \sum_i \cosh x_i`, x being lam z [QSZ24, Section 5.1].
+    r"""Return :math:`\log \Phi = \log \sum_i \cosh x_i`, x being lam z [QSZ24, Section 5.1].
 
     Terms are divided by :math:`e^M`, M = max|x|: x reaches :math:`\log m \cdot R/\delta`, far past
     the 710 where cosh overflows [QSZ24, erratum 5].
@@ -262,7 +263,7 @@ def log_potential(x: Array) -> float:
 
 
 def residual_bound(log_potential: float, lam: float) -> float:
-    r"""Largest ``max|z_i|`` that a potential allows: :math:`\cosh^{-1}(\Phi)/\lambda`.
+    r"""Return the largest ``max|z_i|`` that a potential allows: :math:`\cosh^{-1}(\Phi)/\lambda`.
 
     Notes
     -----
@@ -272,7 +273,7 @@ def residual_bound(log_potential: float, lam: float) -> float:
 
 
 def arccosh_exp(log_value: float) -> float:
-    """``arccosh(exp(v))`` for v >= 0 that may be far past 710."""
-    if log_value > 20.0:  # sqrt(e^2v - 1) equals e^v in float64
+    """Return ``arccosh(exp(v))`` for v >= 0 that may be far past 710."""
+    if log_value > -math.log(UNIT):  # sqrt(e^2v - 1) equals e^v in float64
         return log_value + math.log(2.0)
     return math.acosh(max(1.0, math.exp(log_value)))

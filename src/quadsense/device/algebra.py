@@ -244,19 +244,19 @@ def _solved(T: Tensor, right: DeviceArray, upper: bool) -> DeviceArray:
 
 """A torch tensor; torch is imported by those who make them."""
 
-BLOCKS = 8
+MAX_BLOCKS = 8
 """Blocks of columns: more save flops, fewer run faster. On an H200, .61 of the plain time."""
 
-SINGLE_BLOCKS = 4
+MAX_SINGLE_BLOCKS = 4
 """The same in single precision, where products of TF32 take less time than the rest."""
 
-NARROWEST = 128
+MIN_COLUMNS = 128
 """Columns that a block has at least, for products that run at full speed."""
 
 
-def column_blocks(n: int, blocks: int = BLOCKS) -> list[tuple[int, int]]:
+def column_blocks(n: int, blocks: int = MAX_BLOCKS) -> list[tuple[int, int]]:
     """Return the first and last column of every block."""
-    width = max(NARROWEST, -(-n // blocks))
+    width = max(MIN_COLUMNS, -(-n // blocks))
     return [(first, min(first + width, n)) for first in range(0, n, width)]
 
 
@@ -265,7 +265,7 @@ def _blocks_of(rows: Tensor) -> list[tuple[int, int]]:
     import torch
 
     single = rows.real.dtype == torch.float32
-    return column_blocks(rows.shape[1], SINGLE_BLOCKS if single else BLOCKS)
+    return column_blocks(rows.shape[1], MAX_SINGLE_BLOCKS if single else MAX_BLOCKS)
 
 
 def adjoint_upper(total: Tensor, rows: Tensor, weights: Tensor) -> None:

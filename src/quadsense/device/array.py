@@ -349,7 +349,7 @@ def _key(key: Any, tensor: Tensor) -> Any:
 
 
 def _forwards(key: Any, shape: tuple[int, ...]) -> tuple[Any, list[int]]:
-    """An index whose slices run forwards, and the dimensions to turn round, for torch has none."""
+    """Return an index whose slices run forwards, as torch wants, and what to turn round."""
     parts = key if isinstance(key, tuple) else (key,)
     if not any(isinstance(part, slice) and (part.step or 1) < 0 for part in parts):
         return key, []
@@ -385,7 +385,7 @@ def both(a: Any, b: Any) -> tuple[Tensor, Tensor]:
 
 
 def _operand(value: Any, beside: Any, device: Any) -> Tensor:
-    """An operand as a tensor; a plain number in the type of the other operand, as in NumPy."""
+    """Return an operand as a tensor; a plain number in the type of the other, as NumPy does."""
     if isinstance(value, DeviceArray):
         return value.tensor
     if isinstance(value, np.ndarray | list | tuple) and np.ndim(value):
@@ -547,7 +547,7 @@ def scalar(value: Any) -> Any:
 
 
 def chosen(condition: Any, a: Any, b: Any) -> Any:
-    """`a` where a condition holds, else `b`: numbers, of which none on a device is waited for."""
+    """Return `a` where a condition holds, else `b`; numbers on a device are not waited for."""
     return (
         np.where(condition, a, b) if isinstance(condition, DeviceArray) else a if condition else b
     )

@@ -31,7 +31,7 @@ def _array_of(kinds: str, value: Any) -> bool:
 
 
 def _is_moderate(value: Any) -> bool:
-    """Whether a number is one that arithmetic can do with: whole ones of JSON have no bounds."""
+    """Return whether arithmetic can do with a number: whole ones of JSON have no bounds."""
     return not isinstance(value, int) or abs(value) <= LARGEST_WHOLE
 
 
@@ -265,7 +265,7 @@ def _name_of(kind: type, also: tuple[str, ...] = ()) -> str:
 
 
 def _of_this_package(name: str, fits: Callable[[Any], bool], also: tuple[str, ...] = ()) -> Any:
-    """The dataclass or enumeration of that name; nothing else is looked up, let alone called."""
+    """Return the dataclass or enumeration of that name; nothing else is looked up."""
     module, _, kind = name.partition(":")
     if module in also:
         home = sys.modules[module]

@@ -69,7 +69,7 @@ def write_table(path: Path, table: Table) -> None:
 
 
 def _begin(stream: Any) -> tuple[str, int, str]:
-    """The last comment before the data, how many lines there were, and the first of the data."""
+    """Return the last comment before the data, the lines up to there, and the first of data."""
     comment, before = "", 0
     for line in stream:
         if line.lstrip().startswith("#"):

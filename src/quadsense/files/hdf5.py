@@ -105,7 +105,7 @@ def save(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
 
 
 def _metadata(root: Any) -> dict[str, Any]:
-    """The metadata, which is of fixed length: what is not may be anywhere in a damaged file."""
+    """Return the metadata, of fixed length: what is not may be anywhere in a damaged file."""
     if METADATA not in root.attrs or root.attrs.get_id(METADATA).dtype.kind != "S":
         return {}
     return to_metadata(bytes(root.attrs[METADATA]))
@@ -260,7 +260,7 @@ def nodes(
     path: Path,
     get: Callable[[Any, str], Any] = lambda group, key: group[key],
 ) -> Iterator[tuple[str, Any]]:
-    """Arrays and sparse groups by their paths; the root, where it is one, is named as the file.
+    """Return arrays and sparse groups by their paths; a root that is one has the name of the file.
 
     Parameters
     ----------

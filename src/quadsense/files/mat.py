@@ -212,7 +212,7 @@ class _PackedArray:
         self.stream, self.left, self.order = stream, size, order
 
     def tag(self) -> tuple[int, int, bytes]:
-        """Type and length of the next piece, and its bytes where they are in the tag itself."""
+        """Return type and length of the next piece, and its bytes if the tag has them."""
         if self.left < TAG:
             raise ValueError(ENDS_EARLY)
         tag = self.stream.read(TAG)

@@ -132,7 +132,7 @@ def read_measured(
     most: float = math.inf,
     given: Given = NOTHING,
 ) -> Arrays:
-    """The measurements in a file: arrays by the names of `Measurements`, `conjugate` among them.
+    """Return the measurements in a file: arrays by the names that `Measurements` has for them.
 
     Parameters
     ----------
@@ -316,12 +316,12 @@ def _one(source: Source, entry: Entry) -> Any:
 
 
 def _native(values: Any) -> Any:
-    """The same numbers in the byte order and one of the widths of this machine's arithmetic."""
+    """Return the same numbers in a type that this machine computes with."""
     return values.astype(native(values.dtype), copy=False)
 
 
 def to_vector(values: Any, scalar: bool = False) -> Any:
-    """Columns and rows, as MATLAB has vectors, as vectors; of one entry as a number where asked.
+    """Return columns and rows, as MATLAB has vectors, as vectors; one entry as a number if asked.
 
     Complex numbers without an imaginary part are real ones.
     """

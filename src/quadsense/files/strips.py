@@ -59,7 +59,7 @@ class Strip:
         return self.last - self.first
 
     def read(self, out: Any = None) -> Any:
-        """The rows, (rows, width); into `out`, an array of one dimension, where that is given.
+        """Return the rows, (rows, width), in `out`, of one dimension, where that is given.
 
         Raises
         ------
@@ -182,7 +182,7 @@ class Strips(Sequence[Any]):
 
 
 def stamp_of(path: Path) -> tuple[int, ...]:
-    """What changes with a file: its size and when it was written; of a folder, of its marks."""
+    """Return what changes with a file: its size and time; of a folder, of the files in it."""
     places = [path] if not path.is_dir() else sorted(p for p in path.iterdir() if p.is_file())
     stats = [os.stat(place) for place in places]
     return tuple(number for each in stats for number in (each.st_size, each.st_mtime_ns))

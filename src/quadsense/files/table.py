@@ -171,7 +171,7 @@ def matrix_of(path: object, table: Table) -> Any:
 
 
 def columns_of(arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> Table:
-    """The table to write: U as columns, complex ones in pairs, and the rest as further columns.
+    """Return the table to write: columns of U, complex ones in pairs, then the others.
 
     Rows given as ``u*`` are written as u: a table has no place to say so.
     """
@@ -201,7 +201,7 @@ def _split(letter: str, matrix: Any) -> tuple[list[str], list[Any]]:
 
 
 def _paired(path: object, names: list[str], columns: list[Any]) -> dict[str, Any]:
-    """Columns by name, real and imaginary parts made into one where its first part stands."""
+    """Return columns by name, a complex one where the first of its two parts stands."""
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise Unreadable(f"{path} has two columns named {twice!r}")

@@ -199,9 +199,8 @@ class Batch:
         if self.psd and trace is not None and trace <= 0.0:
             return  # A = 0 at most: nothing to iterate on
         if self.normal is not None:
-            whole = chunk.plain
-            if chunk.missing is not None:
-                whole = whole & ~chunk.missing.any(axis=1)
+            same = (chunk.weights == self.normal.w[:, : self.readings.m]).all(axis=1)
+            whole = chunk.plain & same  # nothing is missing, and no reading is without both ends
             if whole.any() and self.normal.sigma[0] > 0.0:
                 yield np.flatnonzero(whole), self.normal
             own = chunk.plain & ~whole

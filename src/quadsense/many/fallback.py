@@ -128,6 +128,7 @@ def take(
         chunk = batch.readings.chunk(number, number + 1)
         z = features.psi[: chunk.b.size] @ y - chunk.b[0]
         answers.objective[i] = chunk.weights[0] @ z**2
+        answers.objective_lower[i], answers.closed[i] = 0.0, False
     else:
         answers.objective[i] = claim.value
         answers.objective_lower[i] = max(claim.lower, 0.0)

@@ -34,7 +34,7 @@ TO_BOUNDARY = 0.98
 SHORTER = 0.8
 """Factor by which a step is shortened until it stays inside the cone."""
 
-MIN_STEP = 1e-2
+MIN_STEP = 1e-3
 """Length of a step below which nothing more is gained: no A, or hardly one, is within all ends."""
 
 FIRST_WIDTH = 0.1

@@ -101,12 +101,16 @@ def _holds_alone(batch: Batch, answers: Answers, number: int) -> bool:
     y = answers.packed[number]
     if not np.isfinite(y).all():
         return False
-    one = certified(batch, answers, number)
+    if status is Status.INFEASIBLE:  # from the known answer the bound would be another one
+        one = solve_alone(batch, number)
+    else:
+        one = certified(batch, answers, number)
     data, claim = one.certificate.data, one.fit or one.certificate.objective
-    if one.status is not status or claim is None or data is None:
+    if one.status is not status or data is None or not one.certificate.verify(data):
         return False
-    if not one.certificate.verify(data):
-        return False
+    if claim is None:  # of a contradiction alone
+        low = one.certificate.lower_bound * (1.0 + AGREE)
+        return bool(answers.objective_lower[number] == 0.0 and answers.lower_bound[number] <= low)
     matrix = SensedMatrix.from_dense(features.matrices(y[None, features.p :])[0])
     if batch.psd and not is_positive(matrix):
         return False

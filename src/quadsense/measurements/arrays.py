@@ -106,15 +106,15 @@ class Stored(Probes):
         self.norms = like(np.ldexp(to_numpy(self.held_norms), exponents), self.held_norms)
 
     def made_of(self) -> tuple[Any, ...]:
-        """The array."""
+        """Return the array."""
         return (self.U,)
 
     def column_squares(self) -> Any:
-        """``sum_i |u_ij|^2`` for every j over rows of unit norm."""
+        """Return ``sum_i |u_ij|^2`` for every j over rows of unit norm."""
         return unit_column_squares(self)
 
     def column_counts(self) -> Any:
-        """How many entries of each column are not 0."""
+        """Return how many entries of each column are not 0."""
         return sum(
             np.count_nonzero(to_numpy(rows), axis=0) for _, rows in dense_blocks(self)
         ) + np.zeros(self.n, np.int64)
@@ -124,15 +124,15 @@ class Stored(Probes):
 
     @abstractmethod
     def _row_norms(self) -> Array:
-        """Euclidean norm of each row; may overflow to infinity or underflow to zero."""
+        """Return the Euclidean norm of each row; may overflow to infinity or underflow to zero."""
 
     @abstractmethod
     def _row_maxima(self) -> Array:
-        """Largest modulus in each row; NaN where the row has one."""
+        """Return the largest modulus in each row; NaN where the row has one."""
 
     @abstractmethod
     def _scaled(self, rows: Any, factors: Array) -> Any:
-        """``diag(factors) @ rows``, widened, in their storage."""
+        """Return ``diag(factors) @ rows``, widened, in their storage."""
 
 
 class Dense(Stored):
@@ -167,7 +167,7 @@ class Dense(Stored):
         return bool(self.xp.isdtype(self.U.dtype, "complex floating"))
 
     def _wide(self, rows: Array) -> Array:
-        """Rows in the type of the arithmetic."""
+        """Return rows in the type of the arithmetic."""
         if self._numpy:
             wanted = self._narrow or (np.complex128 if self.is_complex else np.float64)
             return rows.astype(wanted, copy=False)
@@ -185,7 +185,7 @@ class Dense(Stored):
         return xp.sqrt(parts[0] if len(parts) == 1 else xp.concat(parts))
 
     def _squares_of(self, rows: Array) -> Array:
-        """Squared norms of rows."""
+        """Return squared norms of rows."""
         if not self._numpy:
             return self.xp.sum(self.xp.abs(rows) ** 2, axis=1)
         if rows.flags.c_contiguous:  # complex rows as real ones of twice the length
@@ -201,11 +201,11 @@ class Dense(Stored):
         return self.xp.astype(factors, rows.dtype, copy=False)[:, None] * rows
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`; a view where they are as wide as the arithmetic."""
+        """Return dense rows `first` to `last`; a view where they are as wide as the arithmetic."""
         return self._wide(self.U[first:last, :])
 
     def column_squares(self) -> Any:
-        """``sum_i |u_ij|^2`` for every j over rows of unit norm."""
+        """Return ``sum_i |u_ij|^2`` for every j over rows of unit norm."""
         if not self._numpy or self.has_zero_rows or self.m * self.n > BLOCK_ELEMENTS:
             return super().column_squares()
         rows, norms = self._wide(self.U), self.held_norms
@@ -213,31 +213,31 @@ class Dense(Stored):
         return (1.0 / (norms * norms)) @ squares
 
     def some_columns(self, part: slice) -> Array:
-        """Some columns of all rows, as they are held."""
+        """Return some columns of all rows, as they are held."""
         return self.U[:, part]
 
     def take(self, index: Array) -> Array:
-        """Those rows."""
+        """Return those rows."""
         return self._wide(self.xp.take(self.U, index, axis=0))
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """A copy of those rows."""
+        """Return a copy of those rows."""
         if not self._numpy:
             return type(self)(self.take(self.xp.asarray(index, device=self.device)))
         return Dense(self.U[index], self._narrow)
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``."""
+        """Return ``u_i* x``."""
         X = self._conj(X)
         product = products.times(self.U, X, self.dtype) if self._numpy else self.U @ X
         return self._conj(product)
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         return products.combine(self.U, Y, self.dtype) if self._numpy else self.U.T @ Y
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``, half the flops where BLAS can be called."""
+        """Return ``u_i* A u_i``, half the flops where BLAS can be called."""
         if self._numpy:
             return products.forward(self.U, np.asarray(A), self.dtype)
         xp, parts, transposed = self.xp, [], A.T
@@ -248,7 +248,7 @@ class Dense(Stored):
         return xp.concat(parts)
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``, half the flops where BLAS can be called."""
+        """Return ``sum_i y_i u_i u_i*``, half the flops where BLAS can be called."""
         if self._numpy:
             return products.adjoint(self.U, y, self.dtype)
         weights, total = self.xp.astype(y, self.dtype, copy=False), 0.0
@@ -258,7 +258,7 @@ class Dense(Stored):
         return total
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
+        """Return ``sum_i y_i |u_ij|^2`` for every j."""
         total: Array = 0.0
         # Blocks that stay in cache: their squares take no fresh memory.
         for part in self._cached(1) if self._numpy else self.slices():
@@ -268,7 +268,7 @@ class Dense(Stored):
         return total
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2`` for those rows and columns."""
+        """Return ``|<u_i, u_j>|^2`` for those rows and columns."""
         # The smaller side is conjugated, for its copy; the modulus is the same.
         left = self._conj(self.block(rows.start, rows.stop))
         inner = left @ self.block(columns.start, columns.stop).T
@@ -277,7 +277,7 @@ class Dense(Stored):
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows, as many at a time as stay in cache for several products of some width."""
+        """Yield all rows, as many at a time as stay in cache for several products of some width."""
         if width is None or not self._numpy:
             yield slice(0, self.m), self
             return
@@ -286,7 +286,7 @@ class Dense(Stored):
             yield part, InCache(self._wide(self.U[part]), self.is_complex, self.held_norms[part])
 
     def _cached(self, width: int) -> Iterator[slice]:
-        """Slices of rows that stay in cache between two products of this width."""
+        """Yield slices of rows that stay in cache between two products of this width."""
         rows = min(
             CACHE_BYTES // (self.n * self.dtype.itemsize),
             SMALL_PRODUCT // (self.n * max(width, 1)),
@@ -317,26 +317,26 @@ class InCache(Probes):
         (self.m, self.n), self.dtype = U.shape, U.dtype
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``."""
+        """Return ``u_i* x``."""
         if not self.is_complex:
             return self.U @ X
         image = self.U @ X.conj()
         return np.conj(image, out=image)
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         return (Y.T @ self.U).T
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``."""
+        """Return ``u_i* A u_i``."""
         return products.forward(self.U, A)
 
     def block(self, first: int, last: int) -> Array:
-        """Those rows."""
+        """Return those rows."""
         return self.U[first:last]
 
     def take(self, index: Array) -> Array:
-        """Those rows."""
+        """Return those rows."""
         return self.U[index]
 
 
@@ -363,27 +363,27 @@ class Sparse(Stored):
         return int(np.diff(self.U.indptr).max(initial=0))
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows `first` to `last`."""
+        """Return dense rows `first` to `last`."""
         return self.U[first:last, :].toarray()
 
     def take(self, index: Array) -> Array:
-        """Those rows, dense."""
+        """Return those rows, dense."""
         return self.U[np.asarray(index), :].toarray()
 
     def only(self, index: npt.NDArray[np.int64]) -> Probes:
-        """Those rows, sparse."""
+        """Return those rows, sparse."""
         return Sparse(self.U[index, :])
 
     def times(self, X: Array) -> Array:
-        """``u_i* x``."""
+        """Return ``u_i* x``."""
         return (self.U.conj() if self.is_complex else self.U) @ X
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i u_i y_i``."""
+        """Return ``sum_i u_i y_i``."""
         return self.U.T @ Y
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i`` in 2 nnz(U) n flops; blocks of the product are dense."""
+        """Return ``u_i* A u_i`` in 2 nnz(U) n flops; blocks of the product are dense."""
         parts = []
         for part in self.slices():
             rows = self.U[part, :]
@@ -392,26 +392,26 @@ class Sparse(Stored):
         return self.real(np.concatenate(parts) if parts else np.empty(0))
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``, dense."""
+        """Return ``sum_i y_i u_i u_i*``, dense."""
         right = self.U.conj() if self.is_complex else self.U
         return np.asarray((self.U.T @ (sp.diags_array(y) @ right)).toarray())
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j."""
+        """Return ``sum_i y_i |u_ij|^2`` for every j."""
         return abs(self.U).power(2).T @ y
 
     def column_counts(self) -> Any:
-        """How many entries of each column are not 0."""
+        """Return how many entries of each column are not 0."""
         return np.bincount(self.U.indices[self.U.data != 0.0], minlength=self.n)
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2`` for those rows and columns."""
+        """Return ``|<u_i, u_j>|^2`` for those rows and columns."""
         left = self.U[rows, :]
         left = left.conj() if self.is_complex else left
         return abs(left @ self.U[columns, :].T).power(2).toarray()
 
     def sparse_rows(self) -> Any:
-        """All rows, sparse."""
+        """Return all rows, sparse."""
         return self.U
 
     def sparse_gram(self, factors: Array) -> Any:
@@ -420,6 +420,6 @@ class Sparse(Stored):
         return abs(unit @ unit.conj().T).power(2).tocsr()
 
     def gram_density_bound(self) -> float:
-        """Upper bound on the share of nonzeros of K, from the column counts alone."""
+        """Return the upper bound on the share of nonzeros of K, from the column counts alone."""
         counts = np.bincount(self.U.indices, minlength=self.n).astype(np.float64)
         return float(min(1.0, np.sum(counts**2) / max(1, self.m) ** 2))

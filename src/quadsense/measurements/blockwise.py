@@ -26,7 +26,7 @@ returns an array of their shape."""
 MIN_BLOCKS = 8
 """Blocks of K that are computed at least: above the diagonal they are about half of it."""
 
-NARROW = 64
+MIN_COLUMNS = 64
 """Columns, or rows, that a block has at least."""
 
 DEVICE_ENTRIES = GIB // 2 // FLOAT64_BYTES
@@ -34,7 +34,7 @@ DEVICE_ENTRIES = GIB // 2 // FLOAT64_BYTES
 
 
 def one_pass(F: Any, Y: Array, weigh: Weigh | None) -> tuple[Array, Any]:
-    """Images of a factor, and the sum where something is weighed, in one pass where possible.
+    """Return images of a factor, and the sum of what is weighed, in one pass where possible.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def writable(image: Array, given: Array) -> Array:
 
 
 def gram_triangle(F: Any, single: bool = False, lower: bool = False) -> npt.NDArray[Any]:
-    """K in Fortran order, in single or double precision; its upper (lower) triangle counts."""
+    """Return K in Fortran order, in either precision; its upper (lower) triangle counts."""
     kind: Any = F.kind
     if not is_dense(kind):
         whole = slice(0, F.m)
@@ -92,7 +92,7 @@ def gram_triangle(F: Any, single: bool = False, lower: bool = False) -> npt.NDAr
     dtype = np.dtype(np.complex64 if F.is_complex else np.float32)
     dtype, inner = dtype if single else np.dtype(kind.dtype), None
     # A copy of U is no larger than K where n <= m; else columns at a time.
-    width = F.n if F.n <= F.m else max(NARROW, BLOCK_ELEMENTS // F.m)
+    width = F.n if F.n <= F.m else max(MIN_COLUMNS, BLOCK_ELEMENTS // F.m)
     for first in range(0, F.n, width):
         block = kind.some_columns(slice(first, first + width))
         if F.factors is not None:
@@ -114,8 +114,8 @@ def gram_times(F: Any, Y: Array) -> Array:
     """
     xp = F.xp
     columns = Y if Y.ndim == 2 else Y[:, None]
-    size = max(1, min(BLOCK_ELEMENTS // max(F.m, 1), max(NARROW, -(-F.m // MIN_BLOCKS))))
-    size = min(size, max(NARROW, int(BLOCK_FLOPS / (2.0 * max(F.m * F.n, 1)))))
+    size = max(1, min(BLOCK_ELEMENTS // max(F.m, 1), max(MIN_COLUMNS, -(-F.m // MIN_BLOCKS))))
+    size = min(size, max(MIN_COLUMNS, int(BLOCK_FLOPS / (2.0 * max(F.m * F.n, 1)))))
     below = xp.zeros_like(columns)
     parts = []
     for begin in range(0, F.m, size):
@@ -131,7 +131,7 @@ def gram_times(F: Any, Y: Array) -> Array:
 
 
 def normal(F: Any, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-    """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
+    """Return ``F* diag(weights) F`` on packed matrices, its upper triangle, in Fortran order."""
     plain = (lambda values: values) if F.xp is np else to_numpy
     factors = None if weights is None else np.sqrt(np.sqrt(plain(weights)))
     kind: Any = F.kind
@@ -153,7 +153,7 @@ def normal(F: Any, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> np
 
 
 def _groups(F: Any, size: int) -> Iterator[tuple[int, Array]]:
-    """Groups of dense rows ``v_i``, at most that many each, each with the number of its first.
+    """Yield groups of dense rows ``v_i``, at most `size` each, and the number of the first.
 
     Rows that are not in memory are read in turn, whatever they are read by, so that each is read
     once; the groups are the same.

@@ -36,13 +36,13 @@ from quadsense.measurements.shards import (
 from quadsense.system.memory import GIB
 from quadsense.system.watch import Stop, look
 
-POLL = 0.1
+POLL_SECONDS = 0.1
 """Seconds between two looks at limits and signals."""
 
-QUIET = 10.0
+QUIET_SECONDS = 10.0
 """Seconds of waiting after which a warning says that there is no worker."""
 
-ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 """How often work is handed out that takes its workers down with it: each time Dask itself tries
 ``distributed.scheduler.allowed-failures`` times more."""
 
@@ -70,7 +70,7 @@ class Workers:
         self.address = client.scheduler.address if client.scheduler is not None else "?"
 
     def results(self, ask: Callable[[], Any]) -> Any:
-        """What the futures that `ask` makes come to; it is called again where these are lost.
+        """Return the results of the futures that `ask` makes; it is called again for lost ones.
 
         Raises
         ------
@@ -79,12 +79,12 @@ class Workers:
         """
         from distributed.scheduler import KilledWorker
 
-        for attempt in range(ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS):
             self._connect()
             try:
                 return self._gathered(ask())
             except KilledWorker as error:
-                if attempt == ATTEMPTS - 1:
+                if attempt == MAX_ATTEMPTS - 1:
                     raise ConnectionError(
                         f"every worker that was given this work was lost ({error}): it may take "
                         "more memory than a worker has"
@@ -97,8 +97,8 @@ class Workers:
                 if self.client.status == "running":
                     raise
         raise ConnectionError(
-            f"the cluster of {self.address} lost the same work {ATTEMPTS} times: it is restarted "
-            "again and again"
+            f"the cluster of {self.address} lost the same work {MAX_ATTEMPTS} times: it is "
+            "restarted again and again"
         )
 
     def _gathered(self, futures: Any) -> Any:
@@ -125,10 +125,10 @@ class Workers:
     def _waited(self, coming: Any) -> Any:
         begin, told = time.monotonic(), 0.0
         while not coming.done():
-            concurrent.futures.wait([coming], POLL)
+            concurrent.futures.wait([coming], POLL_SECONDS)
             now = time.monotonic()
             look()
-            if now - begin > told + QUIET:
+            if now - begin > told + QUIET_SECONDS:
                 told = now - begin if not told else float("inf")
                 self._say_whether_none_is_there(now - begin)
         return coming.result()
@@ -136,7 +136,7 @@ class Workers:
     def _say_whether_none_is_there(self, seconds: float) -> None:
         client = self.client
         try:
-            threads = client.sync(client.scheduler.ncores, callback_timeout=POLL)
+            threads = client.sync(client.scheduler.ncores, callback_timeout=POLL_SECONDS)
         except Exception:  # that is seen elsewhere
             return
         if not threads:
@@ -151,7 +151,7 @@ class Workers:
         """Wait while the client tries to reach its scheduler again."""
         while self.client.status in ("connecting", "newly-created"):
             look()
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
         if self.client.status != "running":
             raise ConnectionError(
                 f"the Dask scheduler {self.address} was lost, or its client closed: where the run "
@@ -269,14 +269,14 @@ def _divided(parts: Sequence[int], sizes: Sequence[int], count: int) -> list[lis
     return [share for share in found if share]
 
 
-SMALL = 2**12
+MAX_INLINE_BYTES = 2**12
 """Bytes up to which an array goes with every task rather than by a task of its own."""
 
-MORE, FEWER = 8, 2
+MANY_TOGETHER, FEW_TOGETHER = 8, 2
 """Shares whose sums are added up together by one task, each of which takes Dask some milliseconds;
-fewer where sums are `LARGE`."""
+fewer where sums are `LARGE_SUM_BYTES`."""
 
-LARGE = STRIP_BYTES
+LARGE_SUM_BYTES = STRIP_BYTES
 """Bytes, as many as are read together."""
 
 
@@ -314,7 +314,7 @@ class OnCluster(Parted):
         return self.shards
 
     def same_as(self, other: Probes) -> bool:
-        """Whether they are of the same files, unchanged, or of the same array, or else equal."""
+        """Return whether they are of the same files, unchanged, of the same array, or equal."""
         same = isinstance(other, OnCluster) and self.shards[:] == other.shards[:]
         return same or super().same_as(other)
 
@@ -420,10 +420,10 @@ class OnCluster(Parted):
         return found
 
     def _sent(self, value: Any) -> Any:
-        """An array by a task of its own, which is done again where it is lost; others as is."""
+        """Return an array as the result of a task, which can be repeated; others as they are."""
         from dask import delayed
 
-        if getattr(value, "nbytes", 0) <= SMALL:
+        if getattr(value, "nbytes", 0) <= MAX_INLINE_BYTES:
             return value
         key = f"quadsense_shared-{uuid.uuid4().hex}"
         return delayed(same, pure=False, traverse=False)(value, dask_key_name=key)
@@ -496,7 +496,8 @@ class OnCluster(Parted):
     def _together(self, work: Work) -> int:
         """Return how many sums one task adds up."""
         order = packed.size_of(self.n, self.is_complex) if work is normal_of else self.n
-        return FEWER if order * order * self.dtype.itemsize > LARGE else MORE
+        size = order * order * self.dtype.itemsize
+        return FEW_TOGETHER if size > LARGE_SUM_BYTES else MANY_TOGETHER
 
     # --- some rows -----------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ def columns_of(data: Measurements) -> Columns | None:
 
 
 def can_be_columns(columns: Any, n: int) -> bool:
-    """Whether these can be the exponents of a scaling of n columns."""
+    """Return whether these can be the exponents of a scaling of n columns."""
     return columns is None or (
         np.shape(columns) == (n,)
         and bool(np.all((columns >= -MAX_EXPONENT) & (columns <= MAX_EXPONENT)))
@@ -97,23 +97,23 @@ def can_be_columns(columns: Any, n: int) -> bool:
 
 
 def described(columns: Columns) -> str:
-    """The scaling in words."""
+    """Return the scaling in words."""
     least, most = int(columns.min()), int(columns.max())
     return f"the columns of U are scaled by powers of two, from 2^{least} to 2^{most}"
 
 
 def condition_outside(condition: str) -> str:
-    """What a proof about the scaled unknown takes for granted, said of it."""
+    """Return what a proof about the scaled unknown takes for granted, said of it."""
     return condition + SCALED if condition else ""
 
 
 def condition_inside(condition: str) -> str:
-    """The same as the proof says it."""
+    """Return the same as the proof says it."""
     return condition.removesuffix(SCALED)
 
 
 def framed(data: Measurements, columns: Columns | None) -> Measurements:
-    """The measurements, constraints included, with their columns scaled."""
+    """Return the measurements, constraints included, with their columns scaled."""
     if columns is None:
         return data
     scaled = data.plain.framed(columns)
@@ -123,7 +123,7 @@ def framed(data: Measurements, columns: Columns | None) -> Measurements:
 def constraints_of(
     constraints: tuple[Constraint, ...], columns: Columns | None
 ) -> tuple[Constraint, ...]:
-    """``<C, A>`` as ``<D C D, A'>`` of the scaled unknown ``A' = D^-1 A D^-1``."""
+    """Return ``<C, A>`` as ``<D C D, A'>`` of the scaled unknown ``A' = D^-1 A D^-1``."""
     if columns is None:
         return constraints
     return tuple(
@@ -137,13 +137,13 @@ def constraints_of(
 
 
 def _down(X: Any, columns: Columns) -> Any:
-    """``D X``."""
+    """Return ``D X``."""
     D = np.ldexp(1.0, columns)
     return sp.csr_array(sp.diags_array(D) @ X) if sp.issparse(X) else D[:, None] * X
 
 
 def _both(C: Any, columns: Columns) -> Any:
-    """``D C D``, no digit changed."""
+    """Return ``D C D``, no digit changed."""
     D = np.ldexp(1.0, columns)
     if sp.issparse(C):
         return sp.csr_array(sp.diags_array(D) @ C @ sp.diags_array(D))
@@ -151,14 +151,14 @@ def _both(C: Any, columns: Columns) -> Any:
 
 
 def dense_in(A: Array, columns: Columns | None) -> Array:
-    """``D^-1 A D^-1`` of an (n, n) array, or ``D^-1 x`` of a vector."""
+    """Return ``D^-1 A D^-1`` of an (n, n) array, or ``D^-1 x`` of a vector."""
     if columns is None:
         return A
     return _both(A, -columns) if np.ndim(A) == 2 else np.ldexp(1.0, -columns) * A
 
 
 def dense_out(A: Array, columns: Columns | None) -> Array:
-    """``D A D`` of an (n, n) array, or ``D x`` of a vector."""
+    """Return ``D A D`` of an (n, n) array, or ``D x`` of a vector."""
     return A if columns is None else dense_in(A, -columns)
 
 

@@ -24,7 +24,7 @@ from quadsense.arrays import Array, Vector, device, like, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
 from quadsense.measurements.arrays import SPARSE_SHARE
-from quadsense.measurements.blockwise import NARROW
+from quadsense.measurements.blockwise import MIN_COLUMNS
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import CLEAR_PIVOT, Sensing
 from quadsense.measurements.stack import Stack
@@ -45,7 +45,7 @@ class Gram(Protocol):
         """Return ``K @ s``."""
 
     def apply_part(self, s: Array, index: Array) -> Array:
-        """``K @ s`` for an s that is zero outside `index`, reading those columns of K only."""
+        """Return ``K @ s`` for an s that is zero outside `index`, by those columns of K only."""
 
     @property
     def top(self) -> float:
@@ -105,7 +105,7 @@ class ExplicitGram(_Operator):
         rows, xp = self.rows, self.rows.xp
         # No block is so large that it could not be interrupted.
         cost = 2.0 * real_flops(rows.is_complex) * self.m * rows.n
-        width = max(self.m, int(BLOCK_ELEMENTS * cost / max(BLOCK_FLOPS, NARROW * cost)))
+        width = max(self.m, int(BLOCK_ELEMENTS * cost / max(BLOCK_FLOPS, MIN_COLUMNS * cost)))
         found: list[tuple[int, Array]] = []  # where a block begins, and K from there on
         whole = []
         for block in rows.slices(width):
@@ -228,7 +228,7 @@ def make_gram(rows: Sensing, kind: str) -> Gram:
 # for which there is one. Both take one weight per reading of the kind: of its `mix`, where it has
 # one.
 
-MAX_UNEVEN = 1e-12
+MAX_RATIO_ERROR = 1e-12
 """Relative difference of numbers that differ by rounding alone."""
 
 
@@ -279,7 +279,7 @@ class KnownBasis:
         return Diagonal(found.values, lambda A: into(A.conj()), lambda c: back(c).conj())
 
     def pooled(self, weights: Vector) -> Vector:
-        """Weights near these which make it diagonal, as far as those of other readings allow."""
+        """Return weights near these that make it diagonal, if those of other readings allow."""
         count, found = self.squares.size, weights.copy()
         found[:count] = self.kind.pooled(weights[:count] * self.squares) / self.squares
         return found
@@ -309,7 +309,7 @@ def known_basis(F: Sensing) -> KnownBasis | None:
         return KnownBasis(kind, ratios**2, F.conjugate)
     multiples = ratios[starts[:-1]]
     off = np.abs(ratios - np.repeat(multiples, np.diff(starts)))
-    if np.any(off > MAX_UNEVEN * np.abs(ratios)):
+    if np.any(off > MAX_RATIO_ERROR * np.abs(ratios)):
         return None
     return KnownBasis(kind, multiples**2, F.conjugate)
 

@@ -217,7 +217,7 @@ class Measurements(StoredMeasurements):
         self.gram: Gram | None = None  # K as formed by a solve: the facts reuse it
 
     def _with_ends(self, ends: Intervals, known: tuple[str, ...]) -> Measurements:
-        """The same probes and readings with other intervals, and what is known of the probes."""
+        """Return the same probes and readings with other intervals; `known` is kept."""
         other = object.__new__(Measurements)
         other._fill(self._rows, None if ends.outright else to_numpy(self.b), ends)
         other._take(self)
@@ -234,7 +234,7 @@ class Measurements(StoredMeasurements):
         self.weights, self._readings = other.weights, other._readings
 
     def constrained(self, trace: Any = None, constraints: Iterable[Any] = ()) -> Measurements:
-        """The same measurements with further readings ``lo <= <C, A> <= hi``, which A must meet.
+        """Return the same with further readings ``lo <= <C, A> <= hi``, which A must meet.
 
         Parameters
         ----------
@@ -452,7 +452,7 @@ class Measurements(StoredMeasurements):
         return self._with_ends(self._known_ends().without(index), ("orthonormal", "gram"))
 
     def only_hard(self) -> Measurements:
-        """The same with all rows asked for nothing but those that A must meet (see `hard`)."""
+        """Return the same, nothing asked of rows but of those that A must meet (see `hard`)."""
         hard, norms = self.hard, to_numpy(self._rows.norms)
         ends = self._known_ends().without(np.flatnonzero(~hard))
         safe = np.where(norms > 0, norms, 1.0)

@@ -25,14 +25,14 @@ from quadsense.measurements.views import is_sparse
 from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
-CANCELLED = 1e-7
+MIN_RELATIVE_SUM = 1e-7
 """``||F_i||_F`` over ``sum_k |W_ik| ||u_k||^2`` below which rounding hides it: then that sum is the
 unit. A unit is a matter of scale only; what cancels shows in the bounds on rounding."""
 
-FLATTENING = 500
+MAX_FLATTENING_STEPS = 500
 """Products with K after which the y of `Mixed.flat` is as good as it gets."""
 
-FEW = 64
+MAX_KEPT_SUMS = 64
 """Sums below plain rows whose inner products with all of these are kept."""
 
 Weights = Any
@@ -88,7 +88,7 @@ class Mixed(Sensing):
         alone = _alone(given, raw.m)
         sizes = np.ones(len(mass))
         with np.errstate(under="ignore"):
-            sizes[~alone] = np.maximum(_sizes(raw, weights[~alone]), CANCELLED)
+            sizes[~alone] = np.maximum(_sizes(raw, weights[~alone]), MIN_RELATIVE_SUM)
         sizes *= mass > 0.0
         weights = _scaled(weights, 1.0 / np.where(sizes > 0.0, sizes, 1.0), None)
         with np.errstate(over="ignore", under="ignore"):
@@ -226,7 +226,7 @@ class Mixed(Sensing):
         from scipy.sparse.linalg import LinearOperator, minres  # slow to import, rarely needed
 
         K = LinearOperator((self.m, self.m), matvec=self.gram_times, dtype=np.float64)
-        y, _ = minres(K, self.squares, rtol=1e-13, maxiter=FLATTENING)
+        y, _ = minres(K, self.squares, rtol=1e-13, maxiter=MAX_FLATTENING_STEPS)
         return np.asarray(y) if np.isfinite(y).all() else np.zeros(self.m)
 
     # --- other views -------------------------------------------------------------------------
@@ -389,7 +389,7 @@ class Mixed(Sensing):
     def gram_times(self, Y: Array) -> Array:
         """Return ``W K_0 W^T Y`` with neither held: (p,) or (p, k) to the same."""
         head = self.head
-        if head is None or self.m - head.m > FEW or not is_numpy(Y):
+        if head is None or self.m - head.m > MAX_KEPT_SUMS or not is_numpy(Y):
             return self.mixed(_gram(self._raw, self.unmixed(Y)))
         # The rows above by their own K, the few sums below by a border.
         top, below = Y[: head.m], Y[head.m :]
@@ -444,7 +444,7 @@ class Mixed(Sensing):
         return total.astype(dtype, copy=False)
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-        """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
+        """Return ``F* diag(weights) F`` on packed matrices: its upper triangle, Fortran order."""
         if self.head is not None:
             w = None if weights is None else to_numpy(weights)
             M = self.head.normal(None if w is None else w[: self.head.m], dtype)
@@ -527,7 +527,7 @@ def _alone(W: Weights, m: int) -> npt.NDArray[np.bool_]:
 
 
 def _leading(W: Weights) -> int:
-    """How many of the first rows of W are a positive multiple of the row of U of their number."""
+    """Return how many of the first rows of W are positive multiples of their own row of U."""
     p, m = W.shape
     alone = _alone(W, m)
     most = min(p, m)

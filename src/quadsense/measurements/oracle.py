@@ -88,7 +88,7 @@ class SpectralOracle:
         return namespace(whitened).linalg.eigvalsh(whitened)
 
     def rounding(self, shifted: Array) -> float:
-        """Allowance for rounding in eigenvalues less one: ``16 n u`` times condition and size.
+        """Return a bound on rounding in eigenvalues minus 1: ``16 n u`` times condition and size.
 
         Forming the roots, two products and the eigenvalues each err by a modest multiple of
         ``n u``; the inverse root lets them grow by the condition number of A*.
@@ -105,7 +105,7 @@ def symmetrised(A: Array) -> Array:
 
 
 def checked_square(name: str, A: Any) -> Array:
-    """`A` as a finite symmetric or Hermitian array of float64 or complex128, or a ValueError."""
+    """Return `A` as a finite Hermitian array of float64 or complex128, or raise ValueError."""
     values = as_numbers(name, A)
     A = A if is_array(A) and not is_numpy(A) else values
     if A.ndim != 2 or A.shape[0] != A.shape[1] or A.shape[0] == 0:

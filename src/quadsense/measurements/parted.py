@@ -82,7 +82,7 @@ class Parted(Probes):
 
     @abstractmethod
     def total(self, work: Work, shared: Sequence[Any] = (), split: Sequence[Any] = ()) -> Any:
-        """The sum of what `work` makes of every part, added up in an order of the parts alone."""
+        """Return the sum of what `work` makes of the parts, in an order of the parts alone."""
 
     @abstractmethod
     def place(self, part: int, row: int) -> str:
@@ -118,7 +118,7 @@ class Parted(Probes):
         self._zeros = bool((self._held_norms == 0.0).any())
 
     def _found_facts(self) -> list[Any]:
-        """Norms and exponents of every part; of one that is not finite, its first such row."""
+        """Return norms and exponents of the parts; of one not finite, its first such row."""
         return self.each(survey)
 
     @property
@@ -237,7 +237,7 @@ class Parted(Probes):
         return np.abs(left @ self.block(columns.start, columns.stop).T) ** 2
 
     def parts_of(self, index: Array) -> Iterator[tuple[int, Array, Array]]:
-        """Parts where some rows are, which of theirs those are, and their places in `index`."""
+        """Yield parts that have some rows, which of theirs these are, and places in `index`."""
         index = np.asarray(index)
         owners = np.searchsorted(self.begins, index, side="right") - 1
         for part in np.unique(owners):
@@ -332,7 +332,7 @@ class OnDisk(Parted):
         return self.strips
 
     def same_as(self, other: Probes) -> bool:
-        """Whether these are the same rows: in the same files, unchanged, or of the same numbers."""
+        """Return whether these are the same rows: in the same unchanged files, or equal."""
         same = isinstance(other, OnDisk) and self.strips[:] == other.strips[:]
         return same or super().same_as(other)
 

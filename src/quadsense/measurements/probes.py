@@ -169,7 +169,7 @@ class RowFacts(Portable):
         return self.rounding
 
     def own(self, values: Any) -> Array:
-        """An array of the host, or one there already, where vectors live, in the products' type."""
+        """Return an array where vectors live, in the type of products; of the host or there."""
         if self.on_device:
             return on_device(values, self.held_norms).astype(self.dtype, copy=False)
         if self.xp is np:
@@ -266,7 +266,7 @@ class Probes(RowFacts, ABC):
         return total
 
     def adjoint(self, y: Array) -> Array:
-        """``sum_i y_i u_i u_i*``: (m,) to (n, n); its columns are ``sum_i u_i y_i (u_i* e_j)``."""
+        """Return ``sum_i y_i u_i u_i*``, (n, n); columns are ``sum_i u_i y_i (u_i* e_j)``."""
         xp = self.xp
         weights = xp.astype(y, self.dtype, copy=False)[:, None]
         parts = [self.combine(weights * self.times(unit)) for _, unit in self.unit_vectors()]
@@ -292,7 +292,7 @@ class Probes(RowFacts, ABC):
         yield slice(0, self.m), self
 
     def held_as(self, form: Form) -> Probes | None:
-        """The same rows in another form, where they can be had in it; else None: see `Form`."""
+        """Return the same rows in another form, None where they do not have it: see `Form`."""
         return None
 
     @cached_property

@@ -225,7 +225,7 @@ class UnitReadings(NamedTuple):
 
 
 def unit_readings(rows: Sensing, ends: Intervals, judged: bool) -> UnitReadings:
-    """Readings and tolerances of unit rows, of the intervals `unit_intervals`."""
+    """Return readings and tolerances of unit rows, of the intervals `unit_intervals`."""
     telling, norms = to_numpy(rows.nonzero) > 0, rows.norms
     b, delta = ends.reading if ends.even else ends.middle(), ends.unit
     if rows.has_zero_rows:
@@ -242,7 +242,7 @@ def unit_readings(rows: Sensing, ends: Intervals, judged: bool) -> UnitReadings:
 
 
 def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]:
-    """Intervals within what a fit may read, and which rows say something all the same."""
+    """Return intervals within what a fit may read, and which rows say something all the same."""
     forced = np.maximum(np.abs(b) - delta, 0.0)  # the least that a row makes A read
     least = float(np.min(delta, where=live, initial=np.inf))
     most = HARMLESS * max(float(forced.max()), least if np.isfinite(least) else 1.0)
@@ -254,7 +254,7 @@ def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]
 
 
 def unit_intervals(given: Intervals, norms: Vector, b: Vector, of: str, judged: bool) -> Intervals:
-    """The intervals of rows divided by their norms.
+    """Return the intervals of rows divided by their norms.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ from quadsense.measurements.views import (
 )
 from quadsense.system.memory import Scratch
 
-SPANS = 32
+SPAN_COUNT = 32
 """In which some rows are taken from everywhere, so that they are like all in whatever order."""
 
 NORM_ERROR = 8.0 * UNIT
@@ -117,7 +117,7 @@ class Sensing(Portable):
 
     @classmethod
     def of(cls, U: Any) -> Sensing:
-        """The rows of a NumPy array as they are; what is one already, itself."""
+        """Return the rows of a NumPy array as they are; what is one already, itself."""
         if isinstance(U, cls):
             return U
         kind = Dense(np.asarray(U))
@@ -174,11 +174,11 @@ class Sensing(Portable):
         return 0
 
     def unmixed_mass(self, y: Vector) -> Vector:
-        """Per row, what rounding in `unmixed` is in proportion to: 0 without sums."""
+        """Return per row what rounding in `unmixed` is in proportion to: 0 without sums."""
         return np.zeros(self.m)
 
     def narrowed(self) -> Sensing:
-        """The same over the rows that some reading takes."""
+        """Return the same over the rows that some reading takes."""
         return self
 
     @property
@@ -244,7 +244,7 @@ class Sensing(Portable):
         return self.is_sparse or sparse or self.m <= 2 * self.n
 
     def same_as(self, other: Sensing) -> bool:
-        """Whether these are the same rows, seen alike."""
+        """Return whether these are the same rows, seen alike."""
         return (
             self.conjugate == other.conjugate
             and bool(np.array_equal(to_numpy(self.norms), to_numpy(other.norms)))
@@ -254,13 +254,13 @@ class Sensing(Portable):
     # --- other views of the same rows --------------------------------------------------------
 
     def _copied(self) -> Self:
-        """The same, for a change: what `copy.copy` makes, in a third of the time."""
+        """Return the same, for a change: what `copy.copy` makes, in a third of the time."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         return other
 
     def weighed(self, scales: Array) -> Sensing:
-        """Rows times scales, of shape (m,), nothing copied."""
+        """Return rows times scales, of shape (m,), nothing copied."""
         other = self._copied()
         other.__dict__.pop("single", None)
         other.factors = scales if self.factors is None else self.factors * scales
@@ -269,7 +269,7 @@ class Sensing(Portable):
         return other
 
     def only(self, index: npt.NDArray[np.int64]) -> Sensing:
-        """Some of the rows."""
+        """Return some of the rows."""
         factors = 1.0 if self.factors is None else self.xp.take(self.factors, self._index(index))
         # A kind need not be able to represent no rows at all: `Chosen` can.
         kind = only(self.kind, index) if len(index) else Chosen(self.kind, index)
@@ -300,7 +300,7 @@ class Sensing(Portable):
         return self.on_numpy() if kind is None else self._by(kind, DeviceArray(self.inverse))
 
     def _by(self, kind: Probes, factors: Any) -> Sensing:
-        """The same rows as another kind has them."""
+        """Return the same rows as another kind has them."""
         other = Sensing(kind, self.conjugate, factors)
         other.has_unit_norm, other._is_unit = self.has_unit_norm, self._is_unit
         return other._unscaled()
@@ -313,14 +313,14 @@ class Sensing(Portable):
         return other
 
     def framed(self, columns: npt.NDArray[np.int64]) -> Sensing:
-        """The user's rows with their columns times ``2^columns``, of unit norm again."""
+        """Return the user's rows with their columns times ``2^columns``, of unit norm again."""
         known = self.__dict__.get("_framed")
         if known is None or not np.array_equal(known.kind.columns, columns):
             known = self.__dict__["_framed"] = Sensing(Framed(self.kind, columns), self.conjugate)
         return known
 
     def stretched(self, columns: npt.NDArray[np.int64]) -> Sensing:
-        """Rows ``v_i`` with their columns times ``2^columns``, of whatever norm."""
+        """Return rows ``v_i`` with their columns times ``2^columns``, of whatever norm."""
         kind = self.kind
         if isinstance(kind, Framed):
             kind, columns = kind.kind, kind.columns + columns
@@ -335,7 +335,7 @@ class Sensing(Portable):
         return self if kind is None else Sensing(kind, factors=1.0)
 
     def within(self, basis: npt.NDArray[Any]) -> Sensing:
-        """The rows in coordinates of an orthonormal basis, (n, k), of their span; dense."""
+        """Return the rows in coordinates of an orthonormal basis, (n, k), of their span; dense."""
         return Sensing.of(np.ascontiguousarray(to_numpy(self.times(basis)).conj()))
 
     def exact(self) -> tuple[Sensing, npt.NDArray[np.int64]]:
@@ -399,16 +399,16 @@ class Sensing(Portable):
     # --- blocks of rows ----------------------------------------------------------------------
 
     def slices(self, width: int | None = None) -> Iterator[slice]:
-        """Slices of rows whose temporaries, `width` numbers per row, stay within a block."""
+        """Return slices of rows whose temporaries, `width` numbers per row, stay within a block."""
         return self.kind.slices(width)
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Dense rows ``v_i``, one block at a time."""
+        """Yield dense rows ``v_i``, one block at a time."""
         for part, rows in dense_blocks(self.kind):
             yield part, self._seen(rows, None if self.factors is None else self.factors[part])
 
     def block(self, first: int, last: int) -> Array:
-        """Dense rows ``v_i`` from `first` to `last`: (last - first, n)."""
+        """Return dense rows ``v_i`` from `first` to `last`: (last - first, n)."""
         factors = None if self.factors is None else self.factors[first:last]
         return self._seen(self.kind.block(first, last), factors)
 
@@ -417,84 +417,84 @@ class Sensing(Portable):
         return self.block(0, self.m)
 
     def take_unit(self, index: Array) -> Array:
-        """Dense rows ``v_i``: (k, n)."""
+        """Return dense rows ``v_i``: (k, n)."""
         factors = None if self.factors is None else self.xp.take(self.factors, index)
         return self._seen(self.kind.take(index), factors)
 
     def take(self, index: Array) -> Array:
-        """Dense rows ``u_i`` as given, but conjugated where asked: (k, n)."""
+        """Return dense rows ``u_i`` as given, but conjugated where asked: (k, n)."""
         return self.take_unit(index) * self._cast(self.xp.take(self.norms, index))[:, None]
 
     def _seen(self, rows: Array, factors: Array | None) -> Array:
         return self._meant(rows if factors is None else rows * self._cast(factors)[:, None])
 
     def _cast(self, y: Array) -> Array:
-        """A real vector or matrix in the type of the rows, for products with them."""
+        """Return a real vector or matrix in the type of the rows, for products with them."""
         return y if y.dtype == self.dtype else self.xp.astype(y, self.dtype)
 
     def beside(self, values: Any) -> Array:
-        """A NumPy array where the rows live, in the namespace of products with them."""
+        """Return a NumPy array where the rows live, in the namespace of products with them."""
         return values if type(values) is type(self.squares) else put(values, self.squares)
 
     def nearby(self, values: npt.NDArray[Any]) -> Any:
-        """A NumPy array where products are made, though they come out as NumPy's."""
+        """Return a NumPy array where products are made, though they come out as NumPy's."""
         kind = self.kind
         if isinstance(kind, OnNumpy) and (work := kind.kind.held_as("device")) is not None:
             return on_device(values, work.held_norms)
         return values
 
     def _vector(self, values: Any) -> Array:
-        """A NumPy vector where the rows live."""
+        """Return a NumPy vector where the rows live."""
         return self.beside(np.asarray(values, dtype=np.float64))
 
     def _index(self, index: npt.NDArray[np.intp]) -> Array:
-        """Numbers of rows where the rows live."""
+        """Return numbers of rows where the rows live."""
         return index if self.xp is np else placed(index, self.squares)
 
     def _meant(self, A: Array) -> Array:
-        """A of the given rows from A of the meant ones, and back."""
+        """Return A of the given rows from A of the meant ones, and back."""
         return self.xp.conj(A) if self.conjugate else A
 
     # --- products ----------------------------------------------------------------------------
 
     def times(self, X: Array) -> Array:
-        """``v_i* x``: (n, k) to (m, k)."""
+        """Return ``v_i* x``: (n, k) to (m, k)."""
         return self._meant(self._scaled(self.kind.times(self._meant(self._cast(X)))))
 
     def combine(self, Y: Array) -> Array:
-        """``sum_i v_i y_i``: (m, k) to (n, k)."""
+        """Return ``sum_i v_i y_i``: (m, k) to (n, k)."""
         return self._meant(self.kind.combine(self._meant(self._scaled(Y))))
 
     def _scaled(self, Y: Array) -> Array:
-        """Rows of Y, (m, k), times the factors."""
+        """Return rows of Y, (m, k), times the factors."""
         return Y if self.factors is None else self._cast(self.factors)[:, None] * Y
 
     def forward(self, A: Array) -> Array:
-        """``F(A)_i = v_i* A v_i``: (n, n) to (m,)."""
+        """Return ``F(A)_i = v_i* A v_i``: (n, n) to (m,)."""
         return self._weighed(self.kind.forward(self._meant(self._cast(A))))
 
     def adjoint(self, y: Array) -> Array:
-        """``F*(y) = sum_i y_i v_i v_i*``: (m,) to (n, n)."""
+        """Return ``F*(y) = sum_i y_i v_i v_i*``: (m,) to (n, n)."""
         return self._meant(self.kind.adjoint(self._weighed(y)))
 
     def _weighed(self, y: Array) -> Array:
-        """A vector, (m,), times the squares of the factors."""
+        """Return a vector, (m,), times the squares of the factors."""
         return y if self.factors is None else y * (self.factors * self.factors)
 
     def spread(self, count: int) -> npt.NDArray[np.intp]:
         """Return about `count` of the rows, in evenly spaced spans: cheap to read anywhere."""
         if count >= self.m:
             return np.arange(self.m)
-        width = -(-count // SPANS)
-        begins = np.linspace(0, self.m - width, SPANS).astype(np.intp)
+        width = -(-count // SPAN_COUNT)
+        begins = np.linspace(0, self.m - width, SPAN_COUNT).astype(np.intp)
         return np.unique(begins[:, None] + np.arange(width))
 
     def held(self, index: npt.NDArray[np.intp]) -> Sensing:
-        """Some of the rows, dense and in memory, whatever holds them all."""
+        """Return some of the rows, dense and in memory, whatever holds them all."""
         return Sensing.of(to_numpy(self.take_unit(self._index(index))))
 
     def quadratic(self, times: Callable[[Array], Array]) -> Array:
-        """``v_i* A v_i`` for an A known by its products ``times(X)``."""
+        """Return ``v_i* A v_i`` for an A known by its products ``times(X)``."""
         xp, parts = self.xp, []
         for _, rows in self.blocks():
             conjugated = xp.conj(rows) if self.is_complex else rows
@@ -502,7 +502,7 @@ class Sensing(Portable):
         return xp.concat(parts)
 
     def factored(self, X: Array, signs: Array | None = None) -> Array:
-        """``F(X S X*)``, S the signs, all plus if None: from ``v_i* X``, (n, k) to (m,)."""
+        """Return ``F(X S X*)``, S the signs, all plus if None: from ``v_i* X``, (n, k) to (m,)."""
         return squares(self.kind, self._meant(self._cast(X)), self.factors, signs)
 
     def mixed(self, z: Array) -> Array:
@@ -514,7 +514,7 @@ class Sensing(Portable):
         return y
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |v_ij|^2`` for every j: (m,) to (n,)."""
+        """Return ``sum_i y_i |v_ij|^2`` for every j: (m,) to (n,)."""
         return squared_columns(self.kind, self._weighed(y))
 
     def images(self, Y: Array) -> Array:
@@ -538,7 +538,7 @@ class Sensing(Portable):
             yield part, self if rows is self.kind else self._seen_by(rows, part)
 
     def _seen_by(self, rows: Probes, part: slice) -> Sensing:
-        """Some of the rows, as they are held, seen as these are."""
+        """Return some of the rows, as they are held, seen as these are."""
         other = self._copied()
         other.__dict__.pop("single", None)
         other.kind, other.m = rows, rows.m
@@ -555,7 +555,7 @@ class Sensing(Portable):
     # --- the Gram matrix K and the normal matrix ---------------------------------------------
 
     def gram_block(self, rows: slice, columns: slice) -> Array:
-        """``K_ij = |<v_i, v_j>|^2`` for those rows and columns, dense and real."""
+        """Return ``K_ij = |<v_i, v_j>|^2`` for those rows and columns, dense and real."""
         square = self.kind.gram(rows, columns)
         if self.factors is None:
             return square
@@ -563,7 +563,7 @@ class Sensing(Portable):
         return square * factors[rows][:, None] * factors[columns][None, :]
 
     def gram(self) -> npt.NDArray[Any]:
-        """K whole, (m, m)."""
+        """Return K whole, (m, m)."""
         if self.waits or (is_dense(self.kind) and self.n <= self.m):
             return squared_moduli(self.rows())
         triangle = self.gram_triangle()
@@ -574,7 +574,7 @@ class Sensing(Portable):
         return blockwise.gram_triangle(self, single, lower)
 
     def gram_times(self, Y: Array) -> Array:
-        """``K @ Y`` with K never held whole: (m,) or (m, k) to the same."""
+        """Return ``K @ Y`` with K never held whole: (m,) or (m, k) to the same."""
         return blockwise.gram_times(self, Y)
 
     def row_sums(self, apply: Callable[[Array], Array]) -> Array:
@@ -582,7 +582,7 @@ class Sensing(Portable):
         return apply(self.nonzero)
 
     def features(self) -> npt.NDArray[Any]:
-        """F as an explicit matrix on packed matrices, (m, N). Small problems only."""
+        """Return F as an explicit matrix on packed matrices, (m, N). Small problems only."""
         return packed.features(self.rows() if self.xp is np else to_numpy(self.rows()))
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:

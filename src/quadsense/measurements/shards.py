@@ -30,7 +30,7 @@ from quadsense.measurements.tensors import Tensors
 from quadsense.measurements.views import OnNumpy
 from quadsense.system.threads import one_blas_thread
 
-MOST_PARTS = 1024
+MAX_PARTS = 1024
 """Parts of all rows: a scheduler hands out some thousand tasks per second."""
 
 
@@ -57,7 +57,7 @@ class Bundle:
     @property
     def key(self) -> str:
         """The same for the same rows of the same files, so that a cluster holds them once."""
-        text = hashlib.blake2b(repr(self.strips).encode(), digest_size=16).hexdigest()
+        text = hashlib.blake2s(repr(self.strips).encode()).hexdigest()
         return f"quadsense_load-{text}"
 
     def read(self, out: Any = None) -> Any:
@@ -149,7 +149,7 @@ class Shards(Strips):
         dtype = native(U.dtype)
         U = U.map_blocks(_as_declared, U.dtype, dtype=U.dtype, meta=np.empty((0, 0), U.dtype))
         columns = {1: -1} if U.numblocks[1] > 1 else {}
-        if U.numblocks[0] > MOST_PARTS:
+        if U.numblocks[0] > MAX_PARTS:
             columns |= {0: -(-part_bytes(rows, n, dtype.itemsize) // (n * dtype.itemsize)), 1: -1}
         U = U.rechunk(columns) if columns else U
         U = U.map_blocks(_plain, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
@@ -208,7 +208,7 @@ def part_bytes(rows: int, n: int, itemsize: int) -> int:
     As many as of a strip, if the sums of a part, (n, n), are not larger than its rows, and there
     are not too many parts.
     """
-    return max(STRIP_BYTES, n * n * itemsize, rows * n * itemsize // MOST_PARTS)
+    return max(STRIP_BYTES, n * n * itemsize, rows * n * itemsize // MAX_PARTS)
 
 
 def load(bundle: Bundle) -> Any:
@@ -217,7 +217,7 @@ def load(bundle: Bundle) -> Any:
 
 
 def _as_declared(block: Any, dtype: Any, block_info: Any = None) -> Any:
-    """A chunk that has the type and the shape which the dask.array declares, or a ValueError.
+    """Return a chunk that has the type and shape that the dask.array declares, or raise.
 
     Dask takes its word for both; what a type of the same or more numbers holds as well is let be.
     """
@@ -352,7 +352,7 @@ def gpu() -> Any:
 
 
 def rows_on_gpu(rows: Any, dtype: Any, known: Any) -> Probes:
-    """A part that is sent to the GPU of the worker, by what NumPy's functions take and give."""
+    """Return a part that is sent to the GPU of the worker; NumPy's arrays go in and out."""
     import torch
 
     with warnings.catch_warnings():

@@ -189,7 +189,7 @@ class Stack(Probes):
         return self._joined(lines)
 
     def _between(self, one: Probes, rows: slice, other: Probes, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2`` of rows of two parts: by products of the one that has more of them."""
+        """Return ``|<u_i, u_j>|^2`` of rows of two parts, by products of the larger one."""
         xp = self.xp
         if isinstance(one, Axes) and isinstance(other, Axes):
             return one.gram(rows, columns)
@@ -210,7 +210,7 @@ class Stack(Probes):
             yield part, slice(int(self.begins[k]), int(self.begins[k + 1]))
 
     def _across(self, first: int, last: int) -> Iterator[tuple[Probes, slice, slice]]:
-        """The parts that have rows from `first` to `last`: which rows of theirs, and of these."""
+        """Yield parts that have rows from `first` to `last`: their rows, and those of these."""
         for part, rows in self._each():
             low, high = max(first, rows.start), min(last, rows.stop)
             if low < high:

@@ -85,7 +85,7 @@ class StoredMeasurements:
         return found
 
     def on(self, device: Any) -> Measurements:
-        """The same measurements, with the arithmetic done on another device, or on a cluster.
+        """Return the same measurements, computed with on another device, or on a cluster.
 
         Rows stay where they are and travel to a device some at a time, the next ones while these
         are used: for data larger than the memory of a GPU. Those that fit are quicker there from

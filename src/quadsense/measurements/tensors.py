@@ -21,10 +21,10 @@ from quadsense.measurements.probes import Form, Probes
 from quadsense.measurements.views import View
 from quadsense.system.watch import look
 
-CHUNK = 2**25
+CHUNK_ENTRIES = 2**25
 """Entries of rows handled together: 256 MiB, 8192 rows of length 4096."""
 
-SINGLE_CHUNK = 2**27
+SINGLE_CHUNK_ENTRIES = 2**27
 """The same in single precision, whose products take a fourth of the time."""
 
 TF32 = 2.0**-11
@@ -73,7 +73,7 @@ class Tensors(Dense):
         import torch
 
         self._torch: Any = torch
-        self.block_elements = CHUNK
+        self.block_elements = CHUNK_ENTRIES
         self._device = U.device if device is None else torch.empty(0, device=device).device
         self.device = self._device  # where vectors live, and the arithmetic is done
         self._host = self._device.type == "cpu" and not self.by_torch
@@ -113,7 +113,7 @@ class Tensors(Dense):
         travel while these are used.
         """
         at_hand = not self._streamed and self.U.dtype == self.dtype
-        chunk = SINGLE_CHUNK if self.is_single else CHUNK
+        chunk = SINGLE_CHUNK_ENTRIES if self.is_single else CHUNK_ENTRIES
         size = (self.m or 1) if whole and at_hand else max(1, chunk // self.n)
         parts = [slice(first, min(first + size, self.m)) for first in range(0, self.m, size)]
         parts = parts or [slice(0, 0)]  # products of no rows have their shape
@@ -236,7 +236,7 @@ class Tensors(Dense):
         return np.dtype(str(self.dtype).removeprefix("torch."))
 
     def narrowed(self) -> Tensors:
-        """The same in single precision, for steps: a copy half as large, unless they are so."""
+        """Return the same in single precision, for steps: a copy, unless they are so."""
         kind = self._torch.complex64 if self.is_complex else self._torch.float32
         return type(self)(self.U.to(kind), self._device, single=True, norms=self.held_norms)
 

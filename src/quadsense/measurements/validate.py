@@ -42,7 +42,7 @@ PLAIN = (np.ndarray, np.generic, float, int)
 
 
 def checked_rows(U: Any, conjugate: bool) -> Sensing:
-    """U as rows of unit norm, or a ValueError that says what is wrong.
+    """Return U as rows of unit norm, or a ValueError that says what is wrong.
 
     Namespaces without float64 (JAX unless it is switched on) cannot hold what is claimed: their
     arrays are read into NumPy.
@@ -86,12 +86,12 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
 
 
 def is_operator(U: Any) -> bool:
-    """Whether it is known by `matvec` rather than by its entries."""
+    """Return whether it is known by `matvec` rather than by its entries."""
     return hasattr(U, "matvec") and not hasattr(U, "__array__")
 
 
 def _of_dask(U: Any) -> Probes:
-    """Rows of a dask.array: on the cluster of the current client, where there is one."""
+    """Return rows of a dask.array: on the cluster of the current client, where there is one."""
     from quadsense.measurements.cluster import InChunks, OnCluster  # for those who need it
     from quadsense.measurements.shards import Shards, current_client
 
@@ -175,7 +175,7 @@ def _check_labels(name: str, own: Any, labels: Any) -> None:
 
 
 def checked_mix(mix: Any, m: int) -> Any:
-    """W as a real float64 array, dense or CSR, of m columns, or a ValueError."""
+    """Return W as a real float64 array, dense or CSR, of m columns, or a ValueError."""
     if sp.issparse(mix):
         _check_kind("mix", mix.dtype)
         values = mix
@@ -205,7 +205,7 @@ def checked_mix(mix: Any, m: int) -> Any:
 
 
 def widened(values: Array) -> Array:
-    """An array as float64 or complex128, in NumPy where its own namespace has neither."""
+    """Return an array as float64 or complex128, in NumPy where its own namespace has neither."""
     if not isinstance(values, np.ndarray):
         xp = namespace(values)
         wanted = "complex128" if xp.isdtype(values.dtype, "complex floating") else "float64"
@@ -233,7 +233,7 @@ def _check_shape(shape: Any) -> None:
 def checked_vector(
     name: str, values: Any, m: int, scalar: bool = False, infinite: bool = False, of: str = "U"
 ) -> Vector:
-    """`values` as a float64 vector of length m without NaN or infinity, or a ValueError."""
+    """Return `values` as a float64 vector of length m without NaN or infinity, or a ValueError."""
     if type(values) is float and scalar and math.isfinite(values):
         return np.full(m, values)
     if type(values) is np.ndarray and values.dtype == np.float64:
@@ -261,7 +261,7 @@ def checked_vector(
 
 
 def rows_chosen(index: Any, m: int) -> npt.NDArray[np.intp]:
-    """Numbers of rows from whatever chooses some of m, as of an array, or a ValueError."""
+    """Return numbers of rows from whatever chooses some of m, as of an array, or a ValueError."""
     if not isinstance(index, slice):
         empty = isinstance(index, list | tuple) and not index
         index = np.empty(0, np.intp) if empty else as_numbers("index", index, "whole numbers")
@@ -288,7 +288,7 @@ def checked_weights(weights: Any, m: int, of: str = "U") -> float | Vector | Non
 
 
 def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector | None:
-    """``delta_i + rtol |b_i|``, or None where no tolerance was given; 0 is an equality.
+    """Return ``delta_i + rtol |b_i|``, or None where no tolerance was given; 0 is an equality.
 
     With `rtol` a tolerance of 0 was not meant: it comes from a reading of 0.
     """
@@ -323,7 +323,7 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
 
 
 def checked_bounds(bounds: Any, m: int, of: str = "U") -> tuple[Vector, Vector]:
-    """Lower and upper ends of intervals, infinite where there is none."""
+    """Return lower and upper ends of intervals, infinite where there is none."""
     try:
         lo, hi = bounds
     except (TypeError, ValueError):
@@ -340,7 +340,7 @@ def checked_bounds(bounds: Any, m: int, of: str = "U") -> tuple[Vector, Vector]:
 
 
 def checked_count(name: str, value: Any) -> int:
-    """A positive whole number, or a ValueError."""
+    """Return a positive whole number, or a ValueError."""
     if not (is_number(value) and 0 < value <= LARGEST_WHOLE and value == int(value)):
         raise ValueError(f"{name} must be a positive whole number, got {value!r}")
     return int(value)
@@ -356,7 +356,7 @@ def checked_shape(shape: Any) -> tuple[int, int]:
 
 
 def checked_integers(name: str, values: Any) -> npt.NDArray[Any]:
-    """An array of whole numbers, also where they came as floats, or a ValueError."""
+    """Return an array of whole numbers, also where they came as floats, or a ValueError."""
     found = as_numbers(name, values, kind="whole numbers")
     if found.dtype.kind == "f":
         off = np.argwhere(~(np.floor(found) == found))  # NaN among them
@@ -405,7 +405,7 @@ def checked_matrix(name: str, values: Any, real: bool = False) -> Array:
 
 
 def checked_rounding(rounding: Any) -> float:
-    """A relative error, or a ValueError."""
+    """Return a relative error, or a ValueError."""
     if not (is_number(rounding) and 0.0 <= rounding < 1.0):
         raise ValueError(
             f"rounding must be a relative error, a number from 0 to below 1, got {rounding!r}"

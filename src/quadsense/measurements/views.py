@@ -28,7 +28,7 @@ from quadsense.measurements.probes import (
 )
 from quadsense.measurements.probes import squares as squares_of
 
-LARGEST_SINGLE = 20
+MAX_SINGLE_EXPONENT = 20
 """Largest exponent with which products of rows in single precision are scaled."""
 
 
@@ -359,7 +359,7 @@ class Framed(View):
 
     def held_as(self, form: Form) -> Probes | None:
         """Return the same rows in another form, where those of the rows have it."""
-        moderate = int(np.abs(self.columns).max(initial=0)) <= LARGEST_SINGLE
+        moderate = int(np.abs(self.columns).max(initial=0)) <= MAX_SINGLE_EXPONENT
         if form in ("unit", "conjugated") or (form == "single" and not moderate):
             return None
         kind = self.kind.held_as(form)

@@ -13,7 +13,7 @@ import numpy as np
 from quadsense.core.records import record
 from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
 from quadsense.system.watch import real_flops
-from quadsense.typing import is_number
+from quadsense.typing import DEFAULT_GAP, is_number
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Options:
 class GapOptions(Options):
     """Of methods that know both bounds on the smallest worst error."""
 
-    gap: float = option(0.01, "relative gap of the two bounds at which the optimum is found")
+    gap: float = option(DEFAULT_GAP, "relative gap of the two bounds at which the optimum is found")
 
     def check(self, m: int) -> None:
         """Refuse a gap that is none."""

@@ -47,7 +47,7 @@ def __dir__() -> list[str]:
 
 
 def residuals(result: Result, *, title: str | None = None, ax: Any = None) -> Any:
-    """Every residual in units of its tolerance, the worst row named, and how many are where.
+    """Draw every residual in units of its tolerance, and how many are where; name the worst row.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def residuals(result: Result, *, title: str | None = None, ax: Any = None) -> An
 
 
 def history(result: Result, *, title: str | None = None) -> Any:
-    """Max residual and log potential over iterations, with the paper's bound drawn in.
+    """Draw max residual and log potential over iterations, with the paper's bound.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def history(result: Result, *, title: str | None = None) -> Any:
 
 
 def matrix(A: Any, *, part: str = "auto", title: str | None = None) -> Any:
-    """Heat map and spectrum of a symmetric or Hermitian matrix.
+    """Draw the heat map and the spectrum of a symmetric or Hermitian matrix.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def matrix(A: Any, *, part: str = "auto", title: str | None = None) -> Any:
 
 
 def gram(data: Any, *, title: str | None = None) -> Any:
-    """``|<u_i, u_j>|`` of the probes scaled to unit norm: whole, and how often each size comes.
+    """Draw ``|<u_i, u_j>|`` of the probes scaled to unit norm, and how often each size comes.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def intervals(
     title: str | None = None,
     ax: Any = None,
 ) -> Any:
-    """Certified ranges as bars: what is proved of all fits, and the fits that were found.
+    """Draw certified ranges as bars: what is proved of all fits, and the fits that were found.
 
     Parameters
     ----------

@@ -14,6 +14,7 @@ from quadsense.core import theory
 from quadsense.core.intervals import EPS
 from quadsense.methods import METHODS
 from quadsense.plot.pictures import (
+    MOST_CELLS,
     MOST_POINTS,
     Coherences,
     Patch,
@@ -409,7 +410,7 @@ def draw_entries(axes: Any, patch: Patch, part: str, label: str = "") -> list[Po
     Returns
     -------
     list of PointerValues
-        The entries, where all are shown.
+        The entries, of a matrix that is not too large.
     """
     values = PARTS[part][1](patch.values)
     both = np.abs(values) if part == "abs" else np.stack([patch.values.real, patch.values.imag])
@@ -418,7 +419,7 @@ def draw_entries(axes: Any, patch: Patch, part: str, label: str = "") -> list[Po
     sized = {"cmap": sized_colors(), "vmin": 0.0, "vmax": largest}
     colors = signed if (both < 0.0).any() else sized
     image = _draw_cells(axes, values, label, patch.order, bool(patch.how), **colors)
-    if patch.how or part == "abs":
+    if len(values) > MOST_CELLS // 2 or patch.how or part == "abs":  # a page stays small
         return []
     with np.errstate(under="ignore"):
         codes = np.rint(values / largest * MAX_CODE).astype(np.int64)

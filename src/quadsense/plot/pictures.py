@@ -80,7 +80,7 @@ class ReadingsPicture:
 
 
 def readings_of(result: Result) -> ReadingsPicture:
-    """The residuals of a result in tolerances."""
+    """Return the residuals of a result in tolerances."""
     claim, target = result.certificate, result.verdict.asked != "least"
     z = np.asarray(to_numpy(result.residuals), dtype=np.float64)
     over, aside = np.zeros(z.size, bool), np.zeros(z.size, bool)
@@ -122,7 +122,7 @@ class Patch:
 
 
 def matrix_of(thing: Any) -> SensedMatrix:
-    """The matrix of a result, or a matrix that was given: dense, sparse or implicit."""
+    """Return the matrix of a result, or a matrix that was given: dense, sparse or implicit."""
     if isinstance(thing, Result):
         return thing.matrix
     if isinstance(thing, SensedMatrix):
@@ -135,7 +135,7 @@ def matrix_of(thing: Any) -> SensedMatrix:
 
 
 def _work(matrix: SensedMatrix) -> float:
-    """Flops of a column of the matrix."""
+    """Return the flops of a column of the matrix."""
     form, n = matrix.form, float(matrix.shape[0])
     if isinstance(form, DenseForm):
         return n
@@ -173,7 +173,7 @@ def patch_of(matrix: SensedMatrix, most: int = MOST_CELLS) -> Patch:
 
 
 def _largest(dense: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """The entry of largest modulus of every block of that size."""
+    """Return the entry of largest modulus of every block of that size."""
     n = len(dense)
     count = -(-n // size)
     padded = np.zeros((count * size, count * size), dtype=dense.dtype)
@@ -198,7 +198,7 @@ def rounding_of(values: Vector) -> float:
 
 
 def spectrum_of(matrix: SensedMatrix) -> SpectrumPicture | None:
-    """Eigenvalues of the matrix, or of a large one the largest; None where that costs too much."""
+    """Return eigenvalues, of a large matrix the largest ones; None where that costs too much."""
     n, form = int(matrix.shape[0]), matrix.form
     with np.errstate(under="ignore", over="ignore"):
         if isinstance(form, FactorForm) and 0 < form.factor.shape[1] < n:
@@ -249,7 +249,7 @@ class Coherences:
 
 
 def coherences_of(data: Measurements, most: int = MOST_CELLS) -> Coherences:
-    """The Gram matrix of the probes, of some of them where there are many."""
+    """Return the Gram matrix of the probes, of some of them where there are many."""
     m = data.plain.m
     chosen = np.unique(np.linspace(0, m - 1, min(m, most)).astype(np.int64))
     rows, every = _some(data, chosen), slice(0, chosen.size)
@@ -278,7 +278,7 @@ def density_of(ratios: Vector, columns: int, edges: Vector) -> npt.NDArray[np.in
 
 
 def reads_of(data: Measurements, matrix: SensedMatrix, index: npt.NDArray[np.int64]) -> Vector:
-    """``u_i* A u_i`` of some rows, from the data."""
+    """Return ``u_i* A u_i`` of some rows, from the data."""
     norms = to_numpy(data.plain.unit_rows.norms)[index]
     with np.errstate(under="ignore", over="ignore"):
         units = _some(data, index).quadratic(lambda X: to_numpy(matrix.times(X)))
@@ -291,7 +291,7 @@ def _some(data: Measurements, index: npt.NDArray[np.int64]) -> Sensing:
 
 
 def labelled(intervals: Any, labels: Any = None) -> dict[str, Interval]:
-    """Intervals by name, from one, a list, or a dict of them.
+    """Return intervals by name, from one, a list, or a dict of them.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def labelled(intervals: Any, labels: Any = None) -> dict[str, Interval]:
 
 
 def name_of(interval: Interval) -> str:
-    """What an interval is of, where that has a short name."""
+    """Return what an interval is of, where that has a short name."""
     C = np.asarray(interval.C)
     if C.ndim != 2:
         return "⟨C, A⟩"
@@ -338,7 +338,7 @@ def name_of(interval: Interval) -> str:
 
 
 def value_of(interval: Interval, matrix: SensedMatrix) -> float | None:
-    """``<C, A>`` of one matrix; None where the two are not of one order."""
+    """Return ``<C, A>`` of one matrix; None where the two are not of one order."""
     C = np.asarray(interval.C)
     if C.shape != matrix.shape:
         return None

@@ -20,16 +20,16 @@ from quadsense.typing import to_generator
 
 Values = npt.NDArray[Any]
 
-ROWS = 16
+MAX_ROWS = 16
 """Rows looked at one by one, at most, and terms by which sums may be longer than they are."""
 
-PAIRS = 3
+VECTORS = 3
 """Random vectors that each product is tried on."""
 
 PROPORTIONAL = 1e-9
 """By how much the ratios of numbers may differ that are multiples of others."""
 
-SMALL = 1e-4
+MAX_ROUNDING = 1e-4
 """What differs by less of its size may be rounding, and is judged together with the rows."""
 
 
@@ -164,8 +164,12 @@ def _found(kind: Probes, rng: Any) -> Iterator[str | float]:
         yield wrong
         return
     index = np.sort(rng.choice(kind.m, min(_sampled(kind), kind.m), replace=False))
-    strict = ROWS * (2.0 * (kind.n + ROWS) * UNIT + kind.rounding)
-    for step in (_rows(kind, index, SMALL), _errors(kind, index, X), _rows(kind, index, strict)):
+    strict = MAX_ROWS * (2.0 * (kind.n + MAX_ROWS) * UNIT + kind.rounding)
+    for step in (
+        _rows(kind, index, MAX_ROUNDING),
+        _errors(kind, index, X),
+        _rows(kind, index, strict),
+    ):
         found = list(step)
         yield from found
         if any(isinstance(problem, str) for problem in found):
@@ -173,7 +177,7 @@ def _found(kind: Probes, rng: Any) -> Iterator[str | float]:
 
 
 def _sampled(kind: Probes) -> int:
-    return max(1, min(ROWS, BLOCK_ELEMENTS // max(kind.m, kind.n)))
+    return max(1, min(MAX_ROWS, BLOCK_ELEMENTS // max(kind.m, kind.n)))
 
 
 def _names(kind: Probes) -> tuple[str, str]:
@@ -182,9 +186,9 @@ def _names(kind: Probes) -> tuple[str, str]:
 
 
 def _random(kind: Probes, rng: Any, size: int) -> Values:
-    values = rng.standard_normal((size, PAIRS))
+    values = rng.standard_normal((size, VECTORS))
     if kind.is_complex:
-        values = complex_of(values, rng.standard_normal((size, PAIRS)))
+        values = complex_of(values, rng.standard_normal((size, VECTORS)))
     return np.asarray(values)
 
 
@@ -202,10 +206,10 @@ def _shapes(kind: Probes, X: Values, Y: Values) -> Iterator[str]:
     products = ((_times, X, kind.m, kind.n), (_combine, Y, kind.n, kind.m))
     for name, (product, argument, rows, given) in zip(_names(kind), products, strict=True):
         found = product(kind, argument)
-        if found.shape != (rows, PAIRS):
+        if found.shape != (rows, VECTORS):
             yield (
-                f"{name} of an array of shape {(given, PAIRS)} has shape {found.shape}, not "
-                f"{(rows, PAIRS)}"
+                f"{name} of an array of shape {(given, VECTORS)} has shape {found.shape}, not "
+                f"{(rows, VECTORS)}"
             )
         elif found.dtype != wanted:
             yield f"{name} returns {found.dtype.name}, not {wanted.name}"
@@ -225,7 +229,7 @@ def _linearity(kind: Probes, rng: Any) -> Iterator[str]:
         factor = _random(kind, rng, 1)[0, 0]
         one, two, both = product(kind, X), product(kind, Z), product(kind, factor * X + Z)
         scale = max(float(np.linalg.norm(v)) for v in (one, two, both))
-        slack = SMALL * scale
+        slack = MAX_ROUNDING * scale
         if np.linalg.norm(both - factor * one - two) <= slack:
             continue
         turned = np.conj(factor) * one + two
@@ -245,7 +249,7 @@ def _adjoint(kind: Probes, X: Values, Y: Values) -> str:
         np.linalg.norm(X, axis=0)[None, :]
         * (np.abs(Y).T @ np.maximum(to_numpy(kind.held_norms), 0.0))[:, None]
     )
-    slack = SMALL * sizes.ravel() / np.sqrt(max(kind.m, 1))
+    slack = MAX_ROUNDING * sizes.ravel() / np.sqrt(max(kind.m, 1))
     ratio = np.vdot(left, right) / max(float(np.vdot(left, left).real), TINY)
     same = np.linalg.norm(right - ratio * left) <= PROPORTIONAL * np.linalg.norm(right)
     if same and ratio != 0.0 and abs(ratio - 1.0) > PROPORTIONAL:
@@ -300,12 +304,12 @@ def _errors(kind: Probes, index: Values, X: Values) -> Iterator[str | float]:
     sizes = np.maximum(norms[:, None] * np.linalg.norm(X, axis=0), TINY)
     seen = np.abs(_times(kind, X)[index] - exact).astype(np.float64) / sizes
     weights = X[:1, :].repeat(index.size, axis=0) * np.linspace(0.5, 2.0, index.size)[:, None]
-    spread = np.zeros((kind.m, PAIRS), dtype=weights.dtype)
+    spread = np.zeros((kind.m, VECTORS), dtype=weights.dtype)
     spread[index] = weights
     total = rows.T @ weights.astype(rows.dtype)
     scale = np.maximum(norms @ np.abs(weights), TINY)
     back = np.linalg.norm((_combine(kind, spread) - total).astype(weights.dtype), axis=0) / scale
-    usual = 2.0 * (kind.n + ROWS) * EPS
+    usual = 2.0 * (kind.n + MAX_ROWS) * EPS
     times, combine = _names(kind)
     for name, error in ((times, seen), (combine, back)):
         worst = float(error.max())

@@ -21,18 +21,18 @@ from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES, FLOAT64_BYTES
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike
 
-GATHERED = CACHE_BYTES // FLOAT64_BYTES
+GATHERED_ROWS = CACHE_BYTES // FLOAT64_BYTES
 """Rows whose indices and values are gathered together: they stay in cache."""
 
-TURNS = BLOCK_ELEMENTS
+MAX_ROWS_IN_TURN = BLOCK_ELEMENTS
 """Rows that are taken in turn between two looks at the clock."""
 
-SORTED = 2**18
+MAX_SORTED_ROWS = 2**18
 """Rows up to which they are also held by node: sums are then gathered, not scattered."""
 
 
 def differences(pairs: Any, n: int, offsets: MatrixLike | None = None) -> Probes:
-    """Rows ``e_i - e_j`` for pairs (i, j): what is read of a Gram matrix is a squared distance.
+    """Return rows ``e_i - e_j`` for pairs (i, j), which read squared distances of a Gram matrix.
 
     With ``A = X X^T``, X one position per row, ``u* A u = |x_i - x_j|^2``. A product with a row
     takes two additions, and two numbers are kept of it.
@@ -234,7 +234,7 @@ class Differences(Sparse):
     def times(self, X: Array) -> Array:
         """Return ``u_i* x``: the differences of two entries of each column."""
         Y, P = X.T, np.empty((int(X.shape[1]), self.m))
-        for part in self._spans(GATHERED):
+        for part in self._spans(GATHERED_ROWS):
             self._gather(Y, part, P[:, part])
         return P.T
 
@@ -248,8 +248,8 @@ class Differences(Sparse):
     def in_blocks(
         self, width: int | None = None, sums: bool = True
     ) -> Iterator[tuple[slice, Probes]]:
-        """All rows, as many at a time as sums are counted of; for images what stays in cache."""
-        for part in self._spans(self._counted if sums else GATHERED):
+        """Yield all rows, as many at a time as sums count; for images those that stay in cache."""
+        for part in self._spans(self._counted if sums else GATHERED_ROWS):
             yield part, self if part.stop - part.start == self.m else self._some(part)
 
     def _some(self, part: slice) -> Differences:
@@ -281,7 +281,7 @@ class Differences(Sparse):
 
     def _add(self, C: Array, part: slice, total: Array) -> None:
         """Add ``sum_i C_ki u_i`` of some rows."""
-        if self.m <= SORTED and part == slice(0, self.m) and self.lasting:
+        if self.m <= MAX_SORTED_ROWS and part == slice(0, self.m) and self.lasting:
             for c, out in zip(C, total, strict=True):
                 look()
                 out += self._by_node @ c
@@ -326,7 +326,7 @@ class Differences(Sparse):
         scales = np.broadcast_to(1.0, (self.m,)) if factors is None else factors
         offsets = np.empty((self.m, 0)) if self.offsets is None else self.offsets
         size, value, worst = float(np.vdot(X, X)), 0.0, 0.0
-        for part in self._spans(TURNS):
+        for part in self._spans(MAX_ROWS_IN_TURN):
             some, most = _compiled()(
                 X, self.first, self.second, offsets, scales, b, delta,
                 theta, beyond, unit, size, part.start, part.stop,
@@ -362,7 +362,7 @@ class Differences(Sparse):
     def forward(self, A: Array) -> Array:
         """Return ``u_i* A u_i`` from four entries of A, and the offsets' share."""
         parts, diagonal = [], A.diagonal()
-        for part in self._spans(GATHERED):
+        for part in self._spans(GATHERED_ROWS):
             i, j = self._pairs(part)
             there = (self.second[part] >= 0).astype(np.float64)
             value = diagonal[i] + there * (diagonal[j] - A[i, j] - A[j, i])

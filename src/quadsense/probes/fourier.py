@@ -20,7 +20,7 @@ def masked_fft(
     shape: int | Sequence[int],
     offsets: npt.ArrayLike | None = None,
 ) -> MaskedFFT | OfTensors:
-    """Probes of coded diffraction: as an array, ``U @ x`` is ``fftn(mask * x)`` of every mask.
+    """Return probes of coded diffraction: ``U @ x`` is ``fftn(mask * x)`` of every mask.
 
     Detectors measure intensities, ``b = |U @ x|**2``, so that ``conjugate=True`` goes with them:
     ``solve(masked_fft(masks, shape), b, rank=1, conjugate=True, ...)``. Nothing of the size of U is

@@ -28,7 +28,7 @@ KEPT_BYTES = 2**28
 
 
 def kronecker(factors: Any) -> Probes:
-    """Rows that are products ``f_1i x f_2i x f_3i``, of any number: local measurements of qubits.
+    """Return rows that are products ``f_1i x f_2i x ...``: local measurements of qubits.
 
     Parameters
     ----------
@@ -233,14 +233,14 @@ class Kronecker(Probes):
         return total
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2`` for every j: products of squares are squares of products."""
+        """Return ``sum_i y_i |u_ij|^2``: products of squares are squares of products."""
         squares = Kronecker([self._xp.abs(f) ** 2 for f in self.factors])
         scale = np.ldexp(1.0, squares.exponents)
         scale = scale if is_numpy(y) else self._xp.asarray(scale, device=self.device)
         return squares.combine((y * scale)[:, None])[:, 0]
 
     def gram(self, rows: slice, columns: slice) -> Array:
-        """``|<u_i, u_j>|^2``: of the product of the factors' own, whose sizes may differ by far."""
+        """Return ``|<u_i, u_j>|^2``, of products of those of the factors, of whatever sizes."""
         pieces = [self._conj(f[rows, :]) @ f[columns, :].T for f in self.factors]
         return self._xp.abs(reduce(lambda one, two: one * two, pieces)) ** 2
 

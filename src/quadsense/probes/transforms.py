@@ -19,10 +19,10 @@ from quadsense.measurements.probes import Form, Probes
 from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES, FLOAT64_BYTES, Scratch
 from quadsense.system.watch import look
 
-BATCH = CACHE_BYTES // FLOAT64_BYTES
+BATCH_ENTRIES = CACHE_BYTES // FLOAT64_BYTES
 """Entries of frames that are transformed together: they stay in a core's own cache."""
 
-DEVICE_BATCH = 2**24
+DEVICE_BATCH_ENTRIES = 2**24
 """The same on a device, whose memory is what they share: 256 MiB."""
 
 OTHER_ROUNDINGS = 64.0
@@ -193,11 +193,11 @@ class MaskedFFT(Probes):
     # --- frames ------------------------------------------------------------------------------
 
     def _pieces(self, count: int) -> Iterator[Piece]:
-        """All frames, as many at a time as stay in cache, for `count` images; none of none."""
+        """Yield all frames, as many at a time as stay in cache for `count` images."""
         if not count:
             return
         flops = 5.0 * count * math.log2(self.frame + 1)
-        most = DEVICE_BATCH if self.on_device else BATCH
+        most = DEVICE_BATCH_ENTRIES if self.on_device else BATCH_ENTRIES
         size = max(1, most // (self.frame * count))
         together = max(1, size // self.count) if size >= self.count else 1
         for first in range(0, self.positions, together):
@@ -359,7 +359,7 @@ class MaskedFFT(Probes):
         return rows.reshape(self.m, pixels.size)
 
     def forward(self, A: Array) -> Array:
-        """``u_i* A u_i``: ``sum_j (u* A e_j) conj(u* e_j)``, the latter from the definition."""
+        """Return ``sum_j (u* A e_j) conj(u* e_j)``, the latter from the definition."""
         sums: list[Matrix] = []  # of 2^k parts each, so that few sums follow each other
         for count, part in enumerate(self._columns(), 1):
             product = self.times(A[:, part]) * self._entries(part).conj()
@@ -377,7 +377,7 @@ class MaskedFFT(Probes):
         return np.concatenate(parts, axis=1)
 
     def squared_columns(self, y: Array) -> Array:
-        """``sum_i y_i |u_ij|^2``: the squared masks, each as often as its frequencies say."""
+        """Return ``sum_i y_i |u_ij|^2``: squared masks, weighed by their frequencies."""
         y = self._placed(y).reshape(self.positions, self.count, self.frame)
         squares = (np.abs(self.masks) ** 2).reshape(self.count, self.frame)
         frames = (np.sum(y, axis=2) @ squares).reshape(self.positions, *self.window)
@@ -423,7 +423,7 @@ RADIX_TWO = 10.0
 """Roundings of one stage of radix 2: ``mu + gamma_4 (sqrt(2) + mu)`` with roots of unity within
 ``mu = 4 u`` [Higham 2002, Theorem 24.2]; of another radix, of the roots and their products."""
 
-SHORT = 50
+MAX_PLAIN_LENGTH = 50
 """Length up to which no library turns to chirps."""
 
 
@@ -452,7 +452,7 @@ def transform_error(shape: Sequence[int]) -> float:
 def _axis_error(size: int) -> float:
     factors = list(_prime_factors(size))
     error = _stage_errors(factors)
-    if size <= SHORT or max(factors, default=1) ** 2 <= size:
+    if size <= MAX_PLAIN_LENGTH or max(factors, default=1) ** 2 <= size:
         return error
     return max(error, _chirp_error(size))
 

@@ -353,7 +353,7 @@ def adjoint_matrix(
 
 
 def _hermitian(M: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The Hermitian matrix with that lower triangle."""
+    """Return the Hermitian matrix with that lower triangle."""
     below = np.where(strictly_below(len(M)), M, 0.0)
     whole: npt.NDArray[Any] = below + below.conj().T
     whole.reshape(-1)[:: len(M) + 1] = M.diagonal().real

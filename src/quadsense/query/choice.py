@@ -29,6 +29,9 @@ from quadsense.typing import is_number
 BETA = 0.35
 """Strength of the pull of ``ridge="auto"``; docs/theory.md says how it was chosen."""
 
+UNIFORM_VARIANCE = 1.0 / 3.0
+"""Of an error that is anywhere within a tolerance of 1."""
+
 VANISHING = 1e-5
 """Deviation of readings, in units of their root mean square, for which the entropy counts where
 there is no tolerance: it only settles ties. With a smaller one the bound would lack digits."""
@@ -409,15 +412,16 @@ def _pull(data: Measurements, preference: Preference, shape: Shape) -> Pull:
     whole = bool(known.all())
     if not (whole or known.any()):
         multiple = _best_multiple(own)
-        return Pull(1.0 if shape.psd and multiple <= 0.0 else multiple, 1.0, 1.0 / 3.0)
+        return Pull(1.0 if shape.psd and multiple <= 0.0 else multiple, 1.0, UNIFORM_VARIANCE)
     w, b, squares = question.weights, question.reading, to_numpy(rows.squares)
     if not whole:
         w, b, squares = w[known], b[known], squares[known]
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        kappa = 1.0 / 3.0
+        kappa = UNIFORM_VARIANCE
         if preference.weights is not None and shape.target:
             two = np.asarray(ends.sides.all(axis=0))[known]
-            kappa = float(np.mean((w * ends.unit[known] ** 2)[two])) / 3.0 if two.any() else kappa
+            if two.any():
+                kappa *= float(np.mean((w * ends.unit[known] ** 2)[two]))
         unit = float(np.abs(b).max()) or 1.0  # squares of b stay within float64's range
         b = b / unit
         deviations = 1.0 / np.sqrt(w)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quadsense.files.strips import STRIP_BYTES
-from quadsense.measurements.cluster import FEWER, LARGE, MORE
+from quadsense.measurements.cluster import FEW_TOGETHER, LARGE_SUM_BYTES, MANY_TOGETHER
 from quadsense.measurements.shards import part_bytes
 from quadsense.methods import METHODS
 from quadsense.methods.low_rank.traits import READINGS_PER_STEP, TYPICAL_STEPS
@@ -205,7 +205,7 @@ class ClusterCost:
     @property
     def together(self) -> int:
         """Sums that a task adds up."""
-        return FEWER if self.n**2 * self.shape.item > LARGE else MORE
+        return FEW_TOGETHER if self.n**2 * self.shape.item > LARGE_SUM_BYTES else MANY_TOGETHER
 
     @property
     def tasks(self) -> int:

@@ -67,6 +67,9 @@ PROMISE = 5.0
 VECTORS = 12
 """Numbers per row that are held next to the method's."""
 
+ROUNDED_UP = 1.01
+"""Factor on memory that is needed, for people, who round."""
+
 TEMPORARIES = 2
 """A block of rows and a product with it, which are held at once."""
 
@@ -383,13 +386,13 @@ def _advice(shape: Shape, plan: Plan) -> str:
     fitting = [name for name in able if _needed(shape, name) <= available_memory()]
     if fitting:
         return f"method={fitting[0]!r} would fit"
-    least = {f"prefer={shape.prefer!r}": 1.01 * _needed(shape, plan.methods[0])}
+    least = {f"prefer={shape.prefer!r}": ROUNDED_UP * _needed(shape, plan.methods[0])}
     if shape.target and shape.prefer != "any" and shape.prefer in PREFERENCES:
         plain = replace(shape, prefer="any")
         needed = _needed(plain, make_plan(plain).methods[0])
         if needed <= available_memory():
             return "prefer='any' would fit"
-        least["prefer='any'"] = 1.01 * needed  # for people, who round
+        least["prefer='any'"] = ROUNDED_UP * needed
     with limited_memory(math.inf, instead=True):
         least = {what: limit for what, limit in least.items() if limit <= available_memory()}
     if not least or not is_limited(available_memory()):

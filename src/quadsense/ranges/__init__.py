@@ -148,7 +148,7 @@ class Interval:
         return iter((self.lower, self.upper))
 
     def __contains__(self, value: float) -> bool:
-        """Whether a number lies between the ends."""
+        """Return whether a number lies between the ends."""
         return self.lower <= value <= self.upper
 
     @property
@@ -157,7 +157,7 @@ class Interval:
         return self.upper - self.lower
 
     def verify(self, U: Any, b: Any = None, **options: Any) -> bool:
-        """Whether all that is stated holds on these data: see `check`."""
+        """Return whether all that is stated holds on these data: see `check`."""
         return self.check(U, b, **options).true
 
     @with_one_blas_thread
@@ -237,7 +237,7 @@ def measurements_of(query: Query) -> Measurements:
 
 
 def question_of(data: Measurements, C: Array, psd: bool) -> Question:
-    """The least ``<C, A>`` over all fits, in the user's scaling; ends are rounded outwards."""
+    """Return the question for the least ``<C, A>`` over all fits; ends are rounded outwards."""
     ends = data.ends
     assert ends is not None
     lo, hi, nothing = ends.lo, ends.hi, np.zeros(data.m)
@@ -262,7 +262,7 @@ def ranges(
     otherwise: Callable[[float | None], tuple[SensedMatrix | None, Any]] | None = None,
     limits: Limits | None = None,
 ) -> list[Interval]:
-    """The certified range of every ``<C, A>``.
+    """Return the certified range of every ``<C, A>``.
 
     Parameters
     ----------
@@ -330,7 +330,7 @@ def ranges(
 
 
 def _outside(found: Interval, columns: npt.NDArray[np.int64]) -> Interval:
-    """The range, found for scaled columns, as that of the user's A."""
+    """Return the range, found for scaled columns, as that of the user's A."""
     return replace(
         found.stretched(columns),
         columns=columns,
@@ -349,7 +349,7 @@ class _Ranges:
         self.finder, self.limits, self.watch = finder, limits, limits.watch
 
     def of(self, matrices: list[Array]) -> list[Interval]:
-        """The range of every C: of all at once where they are small, else of one after the other.
+        """Return the range of every C: of all at once where they are small, otherwise in turn.
 
         Where a listener is to be told of the steps, there are steps of each.
         """
@@ -360,7 +360,7 @@ class _Ranges:
         return [self._of_one(C, pair) for C, pair in zip(matrices, quick, strict=True)]
 
     def _of_one(self, C: Array, pair: list[Extreme] | None) -> Interval:
-        """The range of one ``<C, A>``: of a pair of extremes, or by the kernel while that helps."""
+        """Return the range of one ``<C, A>``, from two extremes or by the kernel while it helps."""
         finder = self.finder
         if finder.nothing_asks:
             finder.fit = SensedMatrix.from_dense(np.zeros_like(C))
@@ -384,7 +384,7 @@ class _Ranges:
         return found
 
     def _proved(self, C: Array, extremes: list[Extreme]) -> Interval:
-        """What the extremes prove; neither end where that takes longer than the limits leave."""
+        """Return what the extremes prove; neither end where that exceeds the limits."""
         with suppress(Stop), self.watch.part("proofs"), self.watch.heeded(), self.watch.grace():
             return _interval(self.data, C, self.psd, extremes, self.finder)
         return Interval(-math.inf, math.inf, math.nan, math.nan, C=C, psd=self.psd)
@@ -415,7 +415,7 @@ class _Ranges:
 
 
 def _is_narrow(found: Interval, gap: float) -> bool:
-    """Whether each end is as near to a fit as was asked, or proved infinite."""
+    """Return whether each end is as near to a fit as was asked, or proved infinite."""
     width = found.upper_found - found.lower_found
     for end, value, ray in (
         (found.lower, found.lower_found, found.lower_ray),
@@ -431,7 +431,7 @@ def _is_narrow(found: Interval, gap: float) -> bool:
 def _interval(
     data: Measurements, C: Array, psd: bool, extremes: list[Extreme], finder: Extremes
 ) -> Interval:
-    """What two extremes prove."""
+    """Return what two extremes prove."""
     ends: dict[str, Any] = {}
     pairs = zip(("lower", "upper"), (1.0, -1.0), extremes, strict=True)
     for name, sign, extreme in pairs:
@@ -486,7 +486,7 @@ def _implied(data: Measurements, question: Question) -> tuple[float, Vector | No
 
 
 def _ray(data: Measurements, question: Question, extreme: Extreme, fit: Array) -> Array | None:
-    """A direction that proves that there is no lower end."""
+    """Return a direction that proves that there is no lower end."""
     C = np.asarray(question.C)
     rays = (unseen_vectors if question.psd else unseen_directions)(data, question, C)
     if extreme.ray is not None and not question.psd:
@@ -497,7 +497,7 @@ def _ray(data: Measurements, question: Question, extreme: Extreme, fit: Array) -
 def _checked(
     name: str, end: _End, data: Measurements, question: Question, sign: float
 ) -> list[Check]:
-    """What is stated of one end, as that of a lower one."""
+    """Return what is stated of one end, as that of a lower one."""
     checks, size, fits = [], 0.0, False
     C = np.asarray(question.C)
     if end.fit is not None:

@@ -142,7 +142,7 @@ class _ConflictSearch:
         self.spent = 0.0
 
     def found(self) -> Conflict | None:
-        """What was proved."""
+        """Return what was proved."""
         if self.best is None:
             return None
         members, dual = self.best
@@ -153,7 +153,7 @@ class _ConflictSearch:
         return Conflict(members[order], y[order], self.irreducible)
 
     def shares(self, found: _Set) -> Vector:
-        """How much each member weighs in the proof."""
+        """Return how much each member weighs in the proof."""
         return np.abs(found.dual) * self.ends.unit[found.members]
 
     def look(self, dual: Vector) -> None:
@@ -171,7 +171,7 @@ class _ConflictSearch:
                 self.best, self.irreducible = found, irreducible
 
     def others(self) -> Iterator[_Set | None]:
-        """Sets from elsewhere, as long as the best is not small."""
+        """Yield sets from elsewhere, as long as the best is not small."""
         assert self.best is not None
         data = self.data
         if data.constraints and self.worth(self.asks.size, ROUNDS):
@@ -190,7 +190,7 @@ class _ConflictSearch:
                     yield self.refuted(plane)[0]
 
     def worth(self, size: int, times: int) -> bool:
-        """Whether to look further, by that number of solves on that number of rows."""
+        """Return whether to look further, by that number of solves on that number of rows."""
         assert self.best is not None
         return self.best.members.size > SMALL and self.affordable(size, times)
 
@@ -229,7 +229,7 @@ class _ConflictSearch:
     # --- a set of rows -----------------------------------------------------------------------
 
     def on(self, members: Indices) -> tuple[Sensing, Intervals]:
-        """Those rows alone, of unit norm, and their intervals."""
+        """Return those rows alone, of unit norm, and their intervals."""
         F = self.rows.only(members)
         return F.narrowed(), self.opened.only(members)
 
@@ -300,14 +300,14 @@ class _ConflictSearch:
         return None
 
     def proves(self, members: Indices, y: Vector) -> bool:
-        """Whether y proves that the rows contradict each other by themselves."""
+        """Return whether y proves that the rows contradict each other by themselves."""
         full = np.zeros(self.data.m)
         full[members] = y
         exact = self.exact._replace(y=exactly(self.data, user_dual(self.data, full)).y)
         return check_exactly(exact.on(members), self.psd, self.data.hard[members]).proved
 
     def meets(self, members: Indices, solution: Solution) -> bool:
-        """Whether the matrix surely meets those rows."""
+        """Return whether the matrix surely meets those rows."""
         if solution.X is not None:
             matrix = SensedMatrix.from_factor(solution.X)
         else:
@@ -319,7 +319,7 @@ class _ConflictSearch:
         return bool(ends.met(to_numpy(found.z), to_numpy(found.error)).all())
 
     def work(self, size: int) -> float:
-        """Flops of a solve on that number of rows."""
+        """Return the flops of a solve on that number of rows."""
         n, k, unknowns = float(self.data.n), float(size), float(self.rows.unknowns)
         formed = k * unknowns**2 if k > unknowns else k * k * n
         order = n if not self.rows.rank_one else min(n, k)
@@ -327,7 +327,7 @@ class _ConflictSearch:
         return STEPS * (formed + small * small * small + EIGEN_FLOPS * order * order * order)
 
     def affordable(self, size: int, times: int) -> bool:
-        """Whether that number of solves is within what the search may take."""
+        """Return whether that number of solves is within what the search may take."""
         return self.spent + times * self.work(size) <= MOST_WORK
 
     # --- fewer of them -----------------------------------------------------------------------
@@ -375,7 +375,7 @@ class _ConflictSearch:
 
 
 def _planes(rows: Array, row: int) -> Iterator[Indices]:
-    """Sets of rows that lie in one plane with that row: three such may contradict each other.
+    """Yield sets of rows in one plane with that row: three such may contradict each other.
 
     In the plane of two vectors a positive semidefinite matrix has three entries only; distances
     between three points are such rows.

@@ -114,7 +114,7 @@ class Extremes:
         return self.program.index.size == 0
 
     def at_once(self, matrices: list[Array], share: float) -> list[list[Extreme] | None]:
-        """Both extremes of every ``<C, A>`` where these are small: None what is left to `runs`."""
+        """Return both extremes of small ``<C, A>``; None is left to `both_ends`."""
         rows, question = self.program.F, asking(self.program)
         if not Many.suits(rows, question):
             return [None] * len(matrices)
@@ -154,7 +154,7 @@ class Extremes:
         return found
 
     def extremes(self, C: Array, state: EndsState) -> list[Extreme]:
-        """What has been reached at both ends."""
+        """Return what has been reached at both ends."""
         pairs = zip(self.programs(C), (state.low, state.high), strict=True)
         return [self.extreme(program, each) for program, each in pairs]
 
@@ -201,7 +201,7 @@ class Extremes:
             yield flattest(program.F, question)
 
     def extreme(self, program: KernelProgram, state: KernelState) -> Extreme:
-        """What has been reached."""
+        """Return what has been reached."""
         with np.errstate(all="ignore"):
             y = finish.dual(program, state.at)
             A, X = finish.matrix(program, state.at)
@@ -224,7 +224,7 @@ class Extremes:
 
     @staticmethod
     def _alone(program: KernelProgram, y: Vector) -> Vector:
-        """The vector on equalities alone, where they say what ``<C, A>`` is; else y."""
+        """Return the vector on equalities alone, where they say what ``<C, A>`` is; otherwise y."""
         C = np.asarray(program.question.C)
         alone = of_equalities(program.F, asking(program), C)
         if alone is None:
@@ -323,7 +323,7 @@ class BothEnds(Stepped):
         return EndsState(low, high, done, worst if np.isfinite(worst) else np.inf)
 
     def _busy(self, program: EndsProgram, state: EndsState) -> tuple[bool, bool]:
-        """Which ends are not yet within that share of their distance."""
+        """Return which ends are not yet within that share of their distance."""
         cost, low, high = program.low.cost, state.low, state.high
         width = -(low.value + high.value) * cost
         settled = low.missed <= MAX_RESIDUAL and high.missed <= MAX_RESIDUAL
@@ -343,12 +343,12 @@ def begun(program: KernelProgram, begin: Inside | None) -> KernelState:
 
 
 def is_stuck(state: KernelState) -> bool:
-    """Whether nothing changes any more."""
+    """Return whether nothing changes any more."""
     return state.stuck or state.idle >= MAX_IDLE_STEPS
 
 
 def _is_done(program: KernelProgram, state: KernelState, share: float, width: float) -> bool:
-    """Whether the gap is that share of the width, or of the size of ``<C, A>`` if less."""
+    """Return whether the gap is that share of the width, or of the size of ``<C, A>`` if less."""
     if is_stuck(state):
         return True
     if not is_inside(program, state):

@@ -97,7 +97,7 @@ class Report:
         return self.result.check(against)
 
     def html(self) -> str:
-        """The page as text."""
+        """Return the page as text."""
         return self._page
 
     @cached_property
@@ -166,7 +166,7 @@ def _quoted(page: str) -> str:
 
 
 def page(title: str, body: list[Markup | None], foot: str) -> str:
-    """The document: one file that requests nothing and can run nothing but its own script.
+    """Return the document: one file that requests nothing and can run nothing but its own script.
 
     The policy names the script by its hash, so that no other text of the page can be one.
     """

@@ -101,7 +101,7 @@ def _fit(result: Result) -> list[str]:
 
 
 def _span(result: Result, data: Measurements | None) -> tuple[float, float] | None:
-    """Between what the combined reading lies for readings within their intervals."""
+    """Return between what the combined reading lies for readings within their intervals."""
     claim = result.certificate
     lo, hi = claim.lo, claim.hi
     y = None if claim.dual is None else np.asarray(claim.dual, dtype=np.float64)
@@ -180,7 +180,7 @@ def _states(
 def rows_table(
     result: Result, readings: ReadingsPicture, data: Measurements | None
 ) -> tuple[Markup | None, str]:
-    """The table, and what it leaves out, in words."""
+    """Return the table, and what it leaves out, in words."""
     rows, states = chosen_rows(result, readings)
     if not rows:
         return None, ""
@@ -279,7 +279,7 @@ def _shares(result: Result) -> Any:
 
 
 def constraints_table(result: Result) -> Markup | None:
-    """Linear constraints: what was asked, what A has, and the price."""
+    """Return the table of linear constraints: what was asked, what A has, and the price."""
     claim = result.certificate
     if not claim.constraints:
         return None
@@ -298,7 +298,7 @@ def constraints_table(result: Result) -> Markup | None:
 
 
 def _value(result: Result, constraint: Any) -> float | None:
-    """``<C, A>``."""
+    """Return ``<C, A>``."""
     matrix, C = result.matrix, constraint.matrix
     with np.errstate(under="ignore", over="ignore"):
         if constraint.name == "trace":

@@ -49,7 +49,7 @@ BOUND = 8
 
 
 def verdict(result: Result, title: str | None, checked: Verification | None) -> Markup:
-    """What was found, first of all."""
+    """Return the first part: what was found."""
     kind = view.kind(result.verdict)
     head, *rest = view.facts(result.verdict)
     said = head.value.partition(": ")[2] or head.value
@@ -129,7 +129,7 @@ def _tiles(result: Result) -> list[Markup]:
 
 
 def pictures(result: Result, readings: ReadingsPicture) -> Markup:
-    """Residuals, progress, the matrix and its eigenvalues."""
+    """Return residuals, progress, the matrix and its eigenvalues."""
     if not has_matplotlib():
         return section("Pictures", element("p", NEEDED))
     drawn = (figure(*each) for each in result_figures(result, readings))
@@ -137,7 +137,7 @@ def pictures(result: Result, readings: ReadingsPicture) -> Markup:
 
 
 def intervals(result: Result, found: Mapping[str, Interval]) -> Markup | None:
-    """The certified intervals, each on an axis of its own."""
+    """Return the certified intervals, each on an axis of its own."""
     if not found:
         return None
     drawable = has_matplotlib()
@@ -184,7 +184,7 @@ def certificate(
     checked: Verification | None,
     names: tuple[str, str],
 ) -> Markup:
-    """The claim in plain words, how to check it, and what a check found."""
+    """Return the claim in plain words, how to check it, and what a check found."""
     python, command = check_lines(result, *names)
     parts: list[object] = list(paragraphs(claim_paragraphs(result, data)))
     if result.certificate.kind != "none":
@@ -196,7 +196,7 @@ def certificate(
 
 
 def _checks(checked: Verification) -> Markup:
-    """One line that says what the check found, and below it every statement, false ones first."""
+    """Return what the check found in one line, and below it all statements, false ones first."""
     checks = sorted(checked.checks, key=lambda check: check.holds)
     false = sum(not check.holds for check in checks)
     rows = [
@@ -220,7 +220,7 @@ def _checks(checked: Verification) -> Markup:
 
 
 def objective(result: Result) -> Markup | None:
-    """Which A of all that fit, with bounds; and the linear constraints."""
+    """Return which A of all that fit, with bounds, and the linear constraints."""
     found = result.verdict
     constraints = constraints_table(result)
     if result.objective is None and constraints is None:
@@ -249,7 +249,7 @@ def objective(result: Result) -> Markup | None:
 
 
 def suspects(result: Result, readings: ReadingsPicture, data: Measurements | None) -> Markup | None:
-    """The rows worth a look."""
+    """Return the rows worth a look."""
     found, left = rows_table(result, readings, data)
     if found is None or result.verdict.asked == "accuracy":
         return None
@@ -261,7 +261,7 @@ def suspects(result: Result, readings: ReadingsPicture, data: Measurements | Non
 
 
 def plan(result: Result) -> Markup:
-    """Methods, reasons and where the time went."""
+    """Return methods, reasons and where the time went."""
     kept = result.plan
     pairs: list[tuple[str, object]] = []
     if kept.get("methods"):
@@ -291,7 +291,7 @@ def plan(result: Result) -> Markup:
 
 
 def reproduction(result: Result, names: tuple[str, str]) -> Markup:
-    """The lines that ask the same again, and what made this."""
+    """Return the lines that ask the same again, and what made this."""
     request = request_in(result)
     data, output = names
     command = command_line(request, data, output)
@@ -421,29 +421,29 @@ def _draw(title: str, words: str, draw: Callable[[Any], list[PointerValues]]) ->
 
 
 def section(title: str, *children: object) -> Markup:
-    """A part with its heading."""
+    """Return a part with its heading."""
     return element("section", element("h2", title), *children, aria_label=title)
 
 
 def paragraphs(texts: list[str]) -> list[Markup]:
-    """A paragraph for each text."""
+    """Return a paragraph for each text."""
     return [element("p", text) for text in texts]
 
 
 def facts(pairs: list[tuple[str, object]]) -> Markup:
-    """Names and what goes with them."""
+    """Return names and what goes with them."""
     cells = ((element("dt", name), element("dd", value)) for name, value in pairs)
     return element("dl", *(part for pair in cells for part in pair), class_="facts")
 
 
 def figure(caption: str, note: str, picture: Markup | None) -> Markup:
-    """A picture below its caption and a note."""
+    """Return a picture below its caption and a note."""
     small = element("small", note) if note else None
     return element("figure", element("figcaption", caption, small), picture)
 
 
 def folded(summary: object, *children: object, opened: bool = False) -> Markup:
-    """One line that opens what is below it, without a script."""
+    """Return one line that opens what is below it, without a script."""
     return element("details", element("summary", summary), *children, open=opened)
 
 
@@ -457,7 +457,7 @@ IN_THE_FILE = frozenset(
 
 
 def request_in(result: Result) -> dict[str, Any]:
-    """What was asked: as the result keeps it, or as far as its certificate tells."""
+    """Return what was asked: as the result keeps it, or as far as its certificate tells."""
     kept = result.plan.get("request")
     if isinstance(kept, dict):
         return {"arrays": [], **kept}
@@ -489,7 +489,7 @@ def request_in(result: Result) -> dict[str, Any]:
 
 
 def python_line(request: dict[str, Any]) -> str:
-    """The call of `solve` that asks the same."""
+    """Return the call of `solve` that asks the same."""
     if "accuracy" in request:
         return f"result = quadsense.solve_spectral(oracle, A1, accuracy={request['accuracy']!r})"
     arrays = list(request["arrays"])
@@ -505,7 +505,7 @@ def python_line(request: dict[str, Any]) -> str:
 
 
 def command_line(request: dict[str, Any], data: str, output: str) -> str | None:
-    """The command that asks the same of a file; None where only Python can."""
+    """Return the command that asks the same of a file; None where only Python can."""
     beyond = set(request["arrays"]) - IN_THE_FILE
     if "accuracy" in request or beyond:
         return None
@@ -523,7 +523,7 @@ def command_line(request: dict[str, Any], data: str, output: str) -> str | None:
 
 
 def check_lines(result: Result, data: str, output: str) -> tuple[str, str | None]:
-    """How to check the claim: in Python, and by the command."""
+    """Return how to check the claim: in Python, and by the command."""
     if result.verdict.asked == "accuracy":
         return "result.verify(oracle)  # the eigenvalues, recomputed with A*", None
     python = (

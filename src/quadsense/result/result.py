@@ -30,6 +30,7 @@ from quadsense.result.values import (
     is_sound,
 )
 from quadsense.system.threads import with_one_blas_thread
+from quadsense.typing import DEFAULT_GAP
 from quadsense.vocabulary import Check, History, Status, Verification
 
 if TYPE_CHECKING:  # of what stands above results: for editors
@@ -229,7 +230,12 @@ class Result(Lazy):
 
     @overload
     def interval(
-        self, C: list[Any], *, data: Measurements | None = None, gap: float = 0.01, **limits: Any
+        self,
+        C: list[Any],
+        *,
+        data: Measurements | None = None,
+        gap: float = DEFAULT_GAP,
+        **limits: Any,
     ) -> list[Interval]: ...
 
     @overload
@@ -238,12 +244,12 @@ class Result(Lazy):
         C: Any = "trace",
         *,
         data: Measurements | None = None,
-        gap: float = 0.01,
+        gap: float = DEFAULT_GAP,
         **limits: Any,
     ) -> Interval: ...
 
     def interval(
-        self, C: Any = "trace", *, data: Measurements | None = None, gap: float = 0.01,
+        self, C: Any = "trace", *, data: Measurements | None = None, gap: float = DEFAULT_GAP,
         **limits: Any,
     ) -> Interval | list[Interval]:  # fmt: skip
         """Return the certified range of ``<C, A>`` over all A that fit.

@@ -15,8 +15,9 @@ from quadsense.methods import Method, Problem, State
 from quadsense.system.watch import Watch
 from quadsense.vocabulary import History
 
-WIDTH = len(fields(History))
-"""Numbers of an entry."""
+NAMES = [each.name for each in fields(History)]
+WIDTH, RATIO = len(NAMES), NAMES.index("max_ratio")
+"""Numbers of an entry, and which of them is the worst ratio."""
 
 FEWEST = 6
 """Looks before anything is said of the time that is left."""
@@ -97,7 +98,7 @@ class Recorder:
         return row
 
     def _show(self, row: tuple[float, ...], delta: float) -> None:
-        first, now = self.rows[0][3], row[3]
+        first, now = self.rows[0][RATIO], row[RATIO]
         if first > 1.0:  # how far down, on a log scale, the worst ratio has come
             share = math.log(max(first / max(now, 1e-300), 1.0)) / math.log(first)
             self.bar.n = round(100 * min(1.0, max(0.0, share)))
@@ -112,7 +113,7 @@ class Recorder:
         """In words for the bar; nothing where it is not known."""
         if not self.problem.target:
             return ""
-        left = seconds_left([row[1] for row in self.rows], [row[3] for row in self.rows])
+        left = seconds_left([row[1] for row in self.rows], [row[RATIO] for row in self.rows])
         return "" if left is None else f", about {_rounded(left)} left"
 
     def table(self, count: int) -> Any:

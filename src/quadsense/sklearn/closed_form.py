@@ -57,11 +57,11 @@ class Coefficients:
     c: float
 
     def predict(self, X: Matrix) -> Vector:
-        """The value for every row of X."""
+        """Return the value for every row of X."""
         return np.asarray(np.einsum("ij,ij->i", X @ self.A, X) + X @ self.w + self.c)
 
     def scaled(self, length: float, size: float) -> Coefficients:
-        """The same where rows are `length` times and values `size` times as large."""
+        """Return the same where rows are `length` times and values `size` times as large."""
         per = size / length
         return Coefficients(self.A * (per / length), self.w * per, self.c * size)
 
@@ -122,13 +122,13 @@ class ModelRows:
         return float(self.s @ np.einsum("ij,ij->i", self.X, self.X)) / self.total
 
     def objective(self, found: Coefficients, alpha: float) -> float:
-        """What is minimised, at these coefficients."""
+        """Return what is minimized, at these coefficients."""
         off = self.y - found.predict(self.X)
         penalty = float(np.vdot(found.A, found.A)) + self.lp * float(found.w @ found.w)
         return float(self.s @ off**2) + alpha * penalty
 
     def merged(self) -> ModelRows:
-        """Rows that are equal in X and y as one with the sum of their weights."""
+        """Return rows that are equal in X and y as one with the sum of their weights."""
         whole = np.column_stack([self.X, self.y])
         unique, inverse = np.unique(whole, axis=0, return_inverse=True)
         if len(unique) == self.m:
@@ -145,18 +145,18 @@ class Units:
     size: float
 
     def alpha(self, alpha: float) -> float:
-        """The penalty that means the same in these units."""
+        """Return the penalty that means the same in these units."""
         with np.errstate(over="ignore", under="ignore"):
             return min(float(np.float64(alpha) / self.length**2 / self.length**2), LARGEST)
 
     def penalty(self, alpha: float) -> float:
-        """The penalty in the user's units."""
+        """Return the penalty in the user's units."""
         with np.errstate(over="ignore", under="ignore"):
             return float(np.float64(alpha) * self.length**2 * self.length**2)
 
 
 def in_units(rows: ModelRows) -> tuple[ModelRows, Units]:
-    """The rows with entries and values of about 1."""
+    """Return the rows with entries and values of about 1."""
     length = _power(float(np.max(np.abs(rows.X), initial=0.0)))
     size = _power(float(np.max(np.abs(rows.y), initial=0.0)))
     scaled = replace(rows, X=rows.X / length, y=rows.y / size, lp=rows.lp * length * length)
@@ -164,7 +164,7 @@ def in_units(rows: ModelRows) -> tuple[ModelRows, Units]:
 
 
 def _power(value: float) -> float:
-    """The power of two next to a number, 1 for 0."""
+    """Return the power of two next to a number, 1 for 0."""
     return math.ldexp(1.0, math.frexp(value)[1] - 1) if value > 0.0 else 1.0
 
 
@@ -179,7 +179,7 @@ CUT = 4.0
 
 
 def closed_form(rows: ModelRows) -> KernelForm | FeatureForm:
-    """The smaller of the two."""
+    """Return the smaller of the two."""
     return KernelForm(rows) if rows.m <= rows.unknowns else FeatureForm(rows)
 
 
@@ -206,7 +206,7 @@ class RidgeForm:
         return np.asarray(self.roots * (self.rows.y - self.mean))
 
     def with_intercept(self, A: Matrix, w: Vector) -> Coefficients:
-        """The best c for them."""
+        """Return the best c for them."""
         rows = self.rows
         if not rows.intercept:
             return Coefficients(A, w, 0.0)
@@ -242,12 +242,12 @@ class KernelForm(RidgeForm):
         return np.asarray(self.K + (lift / rows.total) * np.outer(self.roots, self.roots))
 
     def solve(self, alpha: float) -> Coefficients:
-        """The fit of this penalty; of the smallest norm where that is 0."""
+        """Return the fit of this penalty; of the smallest norm where that is 0."""
         c = _solved(self.lifted, self.target, alpha) * self.roots
         return self.coefficients(c)
 
     def coefficients(self, c: Vector) -> Coefficients:
-        """A, w and c of coefficients of the rows."""
+        """Return A, w and c of coefficients of the rows."""
         X = self.rows.X
         A = X.T @ (c[:, None] * X)
         w = X.T @ c / self.rows.lp if self.rows.linear else np.zeros(self.rows.n)
@@ -276,7 +276,7 @@ class FeatureForm(RidgeForm):
         return np.asarray(mean / rows.total)
 
     def blocks(self) -> Iterator[tuple[slice, Matrix]]:
-        """Psi, some rows at a time."""
+        """Yield Psi, some rows at a time."""
         rows, (i, j, factor) = self.rows, self.upper
         step = max(1, BLOCK_ENTRIES // rows.unknowns)
         for begin in range(0, rows.m, step):
@@ -298,12 +298,12 @@ class FeatureForm(RidgeForm):
         return G, right
 
     def solve(self, alpha: float) -> Coefficients:
-        """The fit of this penalty; of the smallest norm where that is 0."""
+        """Return the fit of this penalty; of the smallest norm where that is 0."""
         G, right = self.normal
         return self.unpacked(_solved(G, right, alpha))
 
     def unpacked(self, theta: Vector) -> Coefficients:
-        """A, w and c of coefficients of the features."""
+        """Return A, w and c of coefficients of the features."""
         rows, (i, j, factor) = self.rows, self.upper
         A = np.zeros((rows.n, rows.n))
         A[i, j] = A[j, i] = theta[: rows.quadratic] / factor
@@ -312,7 +312,7 @@ class FeatureForm(RidgeForm):
 
 
 def _solved(M: Matrix, right: Vector, alpha: float) -> Vector:
-    """``(M + alpha I)^-1 right``, or of the smallest norm where that is singular."""
+    """Return ``(M + alpha I)^-1 right``, or of the smallest norm where that is singular."""
     if alpha > 0.0:
         moved = M.copy()
         moved.flat[:: len(M) + 1] += alpha
@@ -345,7 +345,7 @@ LEAST = 1e-12
 
 
 def default_alphas(largest: float) -> Vector:
-    """Penalties to try, the largest first, for that largest eigenvalue."""
+    """Return penalties to try, the largest first, for that largest eigenvalue."""
     first, last = ALPHA_DECADES
     count = int((first - last) * ALPHAS_PER_DECADE) + 1
     return (largest if largest > 0.0 else 1.0) * np.logspace(first, last, count)
@@ -370,14 +370,14 @@ class KernelPath:
         return float(self.values[-1]) if self.values.size else 0.0
 
     def errors(self, alphas: Vector) -> Matrix:
-        """Errors of the rows left out, (m, k)."""
+        """Return the errors of the rows left out, (m, k)."""
         share = alphas / (self.values[:, None] + alphas)
         free = (self.V * self.V) @ share
         off = self.V @ (share * self.turned[:, None])
         return _divided(off, free) / self.form.roots[:, None]
 
     def solve(self, alpha: float) -> Coefficients:
-        """The fit of that penalty."""
+        """Return the fit of that penalty."""
         return self.form.coefficients(
             self.form.roots * (self.V @ (self.turned / (self.values + alpha)))
         )
@@ -399,7 +399,7 @@ class FeaturePath:
         return float(self.values[-1])
 
     def errors(self, alphas: Vector) -> Matrix:
-        """Errors of the rows left out, (m, k)."""
+        """Return the errors of the rows left out, (m, k)."""
         form = self.form
         rows, inverse = form.rows, 1.0 / (self.values[:, None] + alphas)
         found = np.empty((rows.m, alphas.size))
@@ -413,23 +413,23 @@ class FeaturePath:
         return found
 
     def solve(self, alpha: float) -> Coefficients:
-        """The fit of that penalty."""
+        """Return the fit of that penalty."""
         return self.form.unpacked(self.Q @ (self.turned / (self.values + alpha)))
 
 
 def _divided(off: Matrix, free: Matrix) -> Matrix:
-    """``off / free``, infinite for a row that the others say nothing of."""
+    """Return ``off / free``, infinite for a row that the others say nothing of."""
     told = free > LEAST
     return np.where(told, off / np.where(told, free, 1.0), np.inf)
 
 
 def make_path(form: KernelForm | FeatureForm) -> KernelPath | FeaturePath:
-    """The path over penalties."""
+    """Return the path over penalties."""
     return KernelPath(form) if isinstance(form, KernelForm) else FeaturePath(form)
 
 
 def mean_errors(path: KernelPath | FeaturePath, alphas: Vector) -> Vector:
-    """Weighted mean of the squared errors of the rows left out, for each penalty."""
+    """Return the weighted mean of the squared errors of the rows left out, for each penalty."""
     rows = path.form.rows
     errors = path.errors(alphas)
     with np.errstate(over="ignore"):
@@ -450,7 +450,7 @@ def stated(
     local: bool = False, delta: Vector | None = None, dual: Vector | None = None,
     method: str = "closed form",
 ) -> Result:  # fmt: skip
-    """What ``sum s (x'Ax - b)^2 + alpha ||A||^2`` is at A, and how little it can be.
+    """Return what ``sum s (x'Ax - b)^2 + alpha ||A||^2`` is at A, and how little it can be.
 
     Parameters
     ----------
@@ -525,7 +525,7 @@ def stated(
 
 
 def tolerances(b: Vector, delta: Vector) -> dict[str, Any]:
-    """`delta` for `solve`: infinite ones as such that bind nothing, so that their rows count."""
+    """Return `delta` for `solve`: infinite ones as such that bind nothing: their rows count."""
     known = np.isfinite(delta)
     if not known.all():
         size = float(np.max(np.abs(b), initial=0.0)) + float(np.max(delta[known], initial=0.0))
@@ -534,7 +534,7 @@ def tolerances(b: Vector, delta: Vector) -> dict[str, Any]:
 
 
 def without_data(result: Result) -> Result:
-    """The result with A alone: no row of the data is kept."""
+    """Return the result with A alone: no row of the data is kept."""
     matrix = SensedMatrix.from_dense(np.array(result.A, np.float64))
     claim = replace(result.certificate, matrix=matrix, data=None)
     kept: Any = replace(result, matrix=matrix, certificate=claim)

@@ -194,7 +194,7 @@ class Together:
         assert U.shape[1] >= n and self.mix.shape[0] == m
 
     def _bordered(self) -> tuple[Matrix, Any]:
-        """``(x, k)``, and a probe for c; without c the corner is taken out again."""
+        """Return ``(x, k)``, and a probe for c; without c the corner is taken out again."""
         rows = self.rows
         m, n = rows.m, rows.n
         order = n + rows.linear + rows.intercept
@@ -211,7 +211,7 @@ class Together:
         return U, sp.csr_array(sp.hstack([sp.eye_array(m), *map(sp.csr_array, once)]))
 
     def _doubled(self) -> tuple[Matrix, Any]:
-        """A, and two entries for each of w and c."""
+        """Return A, and two entries for each of w and c."""
         rows = self.rows
         m, n, B = rows.m, rows.n, design(rows)
         count = B.shape[1]
@@ -225,7 +225,7 @@ class Together:
         return U, sp.csr_array(sp.hstack(parts))
 
     def parted(self, M: Matrix) -> Coefficients:
-        """A, w and c of an answer."""
+        """Return A, w and c of an answer."""
         rows, n = self.rows, self.rows.n
         A = M[:n, :n].copy()
         w, c = np.zeros(n), self.centre
@@ -254,7 +254,7 @@ def within(
     tol: float,
     run: Solve = plainly,
 ) -> tuple[Coefficients, Result]:
-    """The fit within tolerances (or of the smallest worst error), w and c free.
+    """Return the fit within tolerances (or of the smallest worst error), w and c free.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def within(
 
 
 def _asked(model: Together, delta: Vector | None, prefer: str, tol: float, run: Solve) -> Result:
-    """The answer about the larger matrix: by the interior-point kernel, else as `solve` would."""
+    """Return the answer about the larger matrix: by conic, otherwise as `solve` would."""
     rows = model.rows
     b = rows.y - model.centre
     asked: dict[str, Any] = {"prefer": prefer, "parted": model.parted}
@@ -331,7 +331,7 @@ MIN_FALL = 1e-3
 def ranked(
     rows: ModelRows, alpha: float, delta: Vector, rank: Any, *, run: Solve = plainly, **options: Any
 ) -> tuple[Coefficients, Result | None]:
-    """A fit of that rank within tolerances, and the result where it took a search.
+    """Return a fit of that rank within tolerances, and the result where it took a search.
 
     The fit of least squares where it is within; else, from that without a penalty, A with w and c
     held, then those of the smallest worst excess over the tolerances with A held, in turn. Nothing
@@ -363,7 +363,7 @@ def ranked(
 
 
 def is_met(rows: ModelRows, found: Coefficients, delta: Vector) -> bool:
-    """Whether every sample is within its tolerance, with room for rounding."""
+    """Return whether every sample is within its tolerance, with room for rounding."""
     off = np.abs(rows.y - found.predict(rows.X))
     return bool(np.all(off <= delta * (1.0 - ROUNDING_SHARE)))
 
@@ -401,7 +401,7 @@ def _in_turn(
 def _least_excess(
     rows: ModelRows, found: Coefficients, delta: Vector
 ) -> tuple[Coefficients, float]:
-    """w and c of the least t with ``|y - f(x)| <= delta + t`` for every row, and t."""
+    """Return w and c of the least t with ``|y - f(x)| <= delta + t`` for every row, and t."""
     bound = np.isfinite(delta)
     plain = Coefficients(found.A, np.zeros(rows.n), 0.0)
     left = (rows.y - plain.predict(rows.X))[bound]

@@ -66,7 +66,7 @@ def learn(
     weights: Vector, gap: float, time_limit: float | None,
     listen: Callable[[Callable[[Matrix], Matrix]], Any],
 ) -> Learned:  # fmt: skip
-    """The matrix whose squared distances miss their intervals the least.
+    """Return the matrix whose squared distances miss their intervals the least.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class Mahalanobis(
         return int(self.components_.shape[0])
 
     def transform(self, X: Any) -> Matrix:
-        """Points in coordinates where the learnt distance is the Euclidean one.
+        """Return points in coordinates where the learnt distance is the Euclidean one.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Mahalanobis(
             return np.asarray(X @ self.components_.T)
 
     def pair_distance(self, pairs: Any) -> Vector:
-        """Learnt distances of the two points of each pair.
+        """Return the learnt distances of the two points of each pair.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class Mahalanobis(
             return np.asarray(np.sqrt(np.einsum("ij,ij->i", images, images)))
 
     def pair_score(self, pairs: Any) -> Vector:
-        """The distances with the other sign: the larger, the more alike.
+        """Return the distances with the other sign: the larger, the more alike.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class Mahalanobis(
         return -self.pair_distance(pairs)
 
     def get_metric(self) -> Callable[..., float]:
-        """The distance as a function ``(u, v, squared=False)`` of two points.
+        """Return the distance as a function ``(u, v, squared=False)`` of two points.
 
         It does not change with the learner, and serves as ``metric`` of scikit-learn's
         neighbours.
@@ -214,13 +214,13 @@ class Mahalanobis(
         return metric
 
     def get_mahalanobis_matrix(self) -> Matrix:
-        """M, a copy: shape (n_features, n_features)."""
+        """Return M, a copy: shape (n_features, n_features)."""
         check_is_fitted(self, "components_")
         with np.errstate(under="ignore"):
             return np.asarray(self.components_.T @ self.components_)
 
     def _to_pairs(self, pairs: Any) -> Matrix:
-        """Pairs as an array of shape (n_pairs, 2, n_features)."""
+        """Return pairs as an array of shape (n_pairs, 2, n_features)."""
         found = check_array(
             pairs, dtype=np.float64, ensure_2d=False, allow_nd=True, input_name="pairs"
         )
@@ -284,7 +284,7 @@ class Mahalanobis(
 
 
 def components_of(M: Matrix) -> Matrix:
-    """L of ``M = L'L``, its rows by size, the largest entry of each positive."""
+    """Return L of ``M = L'L``, its rows by size, the largest entry of each positive."""
     values, vectors = np.linalg.eigh(M)
     rows = (vectors * np.sqrt(np.maximum(values, 0.0))).T[::-1]
     largest = rows[np.arange(len(rows)), np.argmax(np.abs(rows), axis=1)]
@@ -292,7 +292,7 @@ def components_of(M: Matrix) -> Matrix:
 
 
 def _root(prior: Any, points: Matrix) -> Matrix:
-    """R of the prior R'R."""
+    """Return R of the prior R'R."""
     d = points.shape[1]
     if isinstance(prior, str) and prior == "identity":
         return np.eye(d)
@@ -332,7 +332,7 @@ WIDTH = 0.05
 def intervals(
     squares: Vector, alike: npt.NDArray[np.bool_], upper: float, lower: float, stretch: float
 ) -> tuple[Vector, Vector]:
-    """Intervals that squared distances are to lie in.
+    """Return intervals that squared distances are to lie in.
 
     Those of pairs that are alike are to be at most ``upper^2``, those of others at least
     ``lower^2``, and none is to be more than `stretch` times, or less than one over `stretch` of
@@ -357,7 +357,7 @@ def intervals(
 
 
 def even_weights(alike: npt.NDArray[np.bool_], weights: Vector) -> Vector:
-    """Weights with which the two kinds of pairs count alike, 1 in the mean."""
+    """Return weights with which the two kinds of pairs count alike, 1 in the mean."""
     weights = weights.copy()
     for kind in (alike, ~alike):
         total = float(weights[kind].sum())
@@ -369,7 +369,7 @@ def even_weights(alike: npt.NDArray[np.bool_], weights: Vector) -> Vector:
 def pairs_of_classes(
     X: Matrix, classes: Labels, neighbors: int, random: int, rng: Any
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Pairs of indices, each once, and whether they are alike.
+    """Return pairs of indices, each once, and whether they are alike.
 
     For every point the nearest `neighbors` of its class, as many of the others, and `random` points
     from anywhere.

@@ -41,7 +41,7 @@ def check_strategy(strategy: Any = "accuracy", min_rate: Any = None, beta: Any =
 def calibrated(
     distances: Vector, alike: npt.NDArray[np.bool_], strategy: str, min_rate: Any, beta: float
 ) -> float:
-    """The smallest of the best thresholds: one of the distances, or less than all of them.
+    """Return the smallest of the best thresholds: one of the distances, or less than all of them.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         return self
 
     def transform(self, X: Any) -> Matrix:
-        """Points in coordinates where the learnt distance is the Euclidean one.
+        """Return points in coordinates where the learnt distance is the Euclidean one.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         return super().transform(X)
 
     def decision_function(self, pairs: Any) -> Vector:
-        """Distances with the other sign: the larger, the more alike.
+        """Return distances with the other sign: the larger, the more alike.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         return self.pair_score(pairs)
 
     def predict(self, pairs: Any) -> Any:
-        """1 for pairs of at most the distance `threshold_`, else -1.
+        """Return 1 for pairs of at most the distance `threshold_`, otherwise -1.
 
         Parameters
         ----------
@@ -252,7 +252,7 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         return np.where(self.pair_distance(pairs) <= self.threshold_, 1, -1)
 
     def score(self, pairs: Any, y: Any, sample_weight: Any = None) -> float:
-        """Area under the receiver operating characteristic.
+        """Return the area under the receiver operating characteristic.
 
         Parameters
         ----------
@@ -314,7 +314,7 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         return self
 
     def _points(self, indices: Any) -> Any:
-        """What indices stand for."""
+        """Return the points that indices stand for."""
         if callable(self.preprocessor):
             return np.asarray(self.preprocessor(indices))
         points = check_array(self.preprocessor, dtype=np.float64, input_name="preprocessor")
@@ -327,7 +327,7 @@ class MahalanobisLearner(ClassifierMixin, Mahalanobis):
         return points[indices]
 
     def _to_pairs(self, pairs: Any) -> Matrix:
-        """Pairs of points, also from pairs of indices."""
+        """Return pairs of points, also from pairs of indices."""
         if self.preprocessor is not None and np.ndim(pairs) == 2:
             indices = np.asarray(pairs)
             if indices.shape[1] != 2:
@@ -356,7 +356,7 @@ MahalanobisLearner.fit_transform = property(_no_fit_transform)
 
 
 def _to_labels(y: Any, m: int) -> Any:
-    """Labels, each 1 or -1."""
+    """Return labels, each 1 or -1."""
     labels = check_array(y, ensure_2d=False, dtype=None, input_name="y")
     if labels.shape != (m,):
         raise ValueError(f"y must have shape ({m},), one label per pair, got {labels.shape}")

@@ -213,7 +213,7 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return tags
 
     def predict(self, X: Any) -> Vector:
-        """``x' A x + w' x + c`` for every row.
+        """Return ``x' A x + w' x + c`` for every row.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
 
 def _attributes(found: Coefficients) -> dict[str, Any]:
-    """What a fitted estimator predicts from."""
+    """Return what a fitted estimator predicts from."""
     return {"matrix_": found.A, "coef_": found.w, "intercept_": found.c}
 
 
@@ -253,7 +253,7 @@ class _Fit:
         self.seed = shared.to_seed(estimator.random_state)
 
     def run(self) -> tuple[Coefficients, Result]:
-        """The coefficients and the result about A, in the user's units."""
+        """Return the coefficients and the result about A, in the user's units."""
         alpha = self._choose_alpha()
         tolerance = None if self.delta is None else self.delta / self.units.size
         solved: Result | None
@@ -276,7 +276,7 @@ class _Fit:
         return self._result(found.scaled(self.units.length, self.units.size), solved)
 
     def _choose_alpha(self) -> float:
-        """The penalty, in our units; `alpha_` in the user's."""
+        """Return the penalty, in our units; `alpha_` is in the user's."""
         own, units = self.estimator, self.units
         for name in ("alphas_", "cv_errors_"):
             if hasattr(own, name):
@@ -303,7 +303,7 @@ class _Fit:
     """The fit without anything else, where choosing the penalty gave it."""
 
     def _least_squares(self, alpha: float) -> Coefficients:
-        """The fit without tolerances."""
+        """Return the fit without tolerances."""
         if self.rank is not None:
             return profiled(
                 self.rows, alpha, rank=self.rank, run=self._run, rng=self.seed
@@ -319,7 +319,7 @@ class _Fit:
     def _within(
         self, found: Coefficients, alpha: float, delta: Vector
     ) -> tuple[Coefficients, Result]:
-        """The fit within tolerances; the one without where there is none."""
+        """Return the fit within tolerances; the one without where there is none."""
         fit, solved = within(
             self.rows, alpha, delta, psd=self.psd, centre=found.c, tol=self.estimator.tol,
             run=self._run,
@@ -331,14 +331,14 @@ class _Fit:
 
     @staticmethod
     def _is_kept(found: Coefficients, rows: ModelRows, delta: Vector | None) -> bool:
-        """Whether predictions are within tolerance, to the digits that they have."""
+        """Return whether predictions are within tolerance, to the digits that they have."""
         assert delta is not None
         off = np.abs(rows.y - found.predict(rows.X))
         largest = float(np.max(np.abs(rows.y)))
         return bool(np.all(off - delta <= ROUNDING_SHARE * (delta + largest)))
 
     def _preferred(self, alpha: float, delta: Vector | None) -> tuple[Coefficients, Result]:
-        """The fit that is preferred; least squares where there is none."""
+        """Return the fit that is preferred; least squares where there is none."""
         fit, solved = within(
             self.rows, alpha, delta, psd=self.psd, prefer=self.prefer, tol=self.estimator.tol,
             run=self._run,
@@ -350,7 +350,7 @@ class _Fit:
         return (fit if delta is None else self._least_squares(alpha)), solved
 
     def _run(self, U: Matrix, b: Vector, *, parted: Any, **asked: Any) -> Result:
-        """`quadsense.solve` with the estimator's limit and callbacks."""
+        """Run `quadsense.solve` with the estimator's limit and callbacks."""
 
         def attributes(M: Matrix) -> dict[str, Any]:
             return _attributes(parted(M).scaled(self.units.length, self.units.size))
@@ -372,7 +372,7 @@ class _Fit:
         warnings.warn(f"{said}, {kept}: {solved.message}", InfeasibleWarning, stacklevel=6)
 
     def _result(self, found: Coefficients, solved: Result | None) -> tuple[Coefficients, Result]:
-        """What is certified of A where w and c are these, on the user's rows."""
+        """Return what is certified of A where w and c are these, on the user's rows."""
         rows, own = self.given, self.estimator
         b = rows.y - rows.X @ found.w - found.c
         met = self.delta is not None and own.met_
@@ -397,7 +397,7 @@ class _Fit:
         return found, replace(self._stated(found, b, met), n_iter=steps)
 
     def _stated(self, found: Coefficients, b: Vector, met: bool) -> Result:
-        """What is certified of A, if need be by the dual vector of a solve."""
+        """Return what is certified of A, if need be by the dual vector of a solve."""
         rows, own = self.given, self.estimator
         asked: dict[str, Any] = {
             "alpha": own.alpha_, "psd": self.psd, "local": self.rank is not None,

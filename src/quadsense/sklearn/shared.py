@@ -120,7 +120,7 @@ def to_linear_penalty(given: Any, X: Matrix, weights: Vector) -> float:
 
 
 def to_seed(random_state: Any) -> int:
-    """A seed for `solve`."""
+    """Return a seed for `solve`."""
     return int(to_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
@@ -146,7 +146,7 @@ except ImportError:
         """Nothing: this scikit-learn has no callbacks."""
 
     def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:
-        """The method as it is."""
+        """Return the method as it is."""
         return method
 
 
@@ -162,7 +162,7 @@ class Solve(Protocol):
 def plainly(
     U: Matrix, b: Vector, *, parted: Callable[[Matrix], Coefficients] | None = None, **asked: Any
 ) -> Result:
-    """`quadsense.solve`."""
+    """Call `quadsense.solve`."""
     return solve(U, b, **asked)
 
 
@@ -204,7 +204,7 @@ class Strides:
         return after
 
     def end(self, attributes: dict[str, Any]) -> None:
-        """The fit is over."""
+        """Say that the fit is over."""
         if self.context is not None:
             self.context.call_on_fit_task_end(
                 estimator=self.estimator, **self.shown, reconstruction_attributes=attributes

@@ -18,7 +18,6 @@ from quadsense.core.records import cached_property, changed, made
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import condition_outside
 from quadsense.measurements.gram import QUICK_RANK_FLOPS
-from quadsense.methods.traits import GapOptions
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.infeasible import Conflict, best_error_bound, check_infeasible, user_dual
 from quadsense.proofs.rounding import Enclosure
@@ -43,9 +42,10 @@ from quadsense.stages.runs import Answer, Request
 from quadsense.system.memory import FLOAT64_BYTES, memory_limit
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import FLOPS, Stop
+from quadsense.typing import DEFAULT_GAP
 from quadsense.vocabulary import Reason, Status, because, to_reason
 
-MAX_BOUND_RATIO = 1.0 / (1.0 - GapOptions().gap)
+MAX_BOUND_RATIO = 1.0 / (1.0 - DEFAULT_GAP)
 """Ratio of two bounds on the smallest worst ratio that are within the gap."""
 
 MIN_NAMED_SHARE = 0.51
@@ -74,8 +74,6 @@ MAX_KEPT_READINGS = 2**16
 
 MAX_ADVICE_ORDER = 50
 """Order up to which the smallest eigenvalue is looked at, for advice only."""
-
-DEFAULT_GAP = GapOptions().gap
 
 MAY_BE_OPTIMAL = (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.TIME_LIMIT)
 """How a run may end whose answer is optimal if the proved bounds are within the gap."""

@@ -255,7 +255,8 @@ def _known(request: Request, preference: Preference) -> Answer | None:
     # nearest to a multiple of I that is not positive.
     below = preference.name == "nearest" and preference.base is None and preference.tau <= 0.0
     least = preference.name == "min_trace" or (below and request.positive)
-    if least or (by_misses and not np.any(to_numpy(problem.b))):
+    b = to_numpy(problem.b)
+    if least or (by_misses and b[0] == 0.0 and not b.any()):
         found = _proved(request, preference, zero(request), np.zeros(problem.m))
         if found is not None:
             return found

@@ -26,7 +26,7 @@ CACHE_BYTES = MIB // 2
 BLOCK_ELEMENTS = MIB
 """Elements of a temporary block: 8 or 16 MiB, half a last-level cache."""
 
-GUESS = 4 * GIB
+GUESSED_BYTES = 2 * GIB
 """Bytes, where the system says nothing at all."""
 
 MAX_FORMED_BYTES = 2 * GIB
@@ -129,7 +129,7 @@ def free_memory(root: str = "/") -> int:
         Where ``proc`` and ``sys`` are; for tests.
     """
     found = [*_of_machine(root), *_of_process(root), *_of_groups(root)]
-    return max(0, min(found, default=GUESS))
+    return max(0, min(found, default=GUESSED_BYTES))
 
 
 def _of_machine(root: str) -> Iterator[int]:
@@ -212,10 +212,10 @@ def _field(path: Path, name: str) -> int | None:
     return None
 
 
-LARGE = 2**17
+MIN_KEPT_BYTES = 2**17
 """Bytes from which an array is worth keeping."""
 
-MOST = 8
+MAX_KEPT_ARRAYS = 8
 """Arrays kept at most."""
 
 # References to an array that only the list below holds: it, the loop's variable and the argument.
@@ -236,6 +236,6 @@ class Scratch:
             if free and array.shape == wanted and array.dtype == dtype:
                 return array
         made = np.empty(wanted, dtype)
-        if made.nbytes >= LARGE:
-            self._held = [*self._held[-(MOST - 1) :], made]
+        if made.nbytes >= MIN_KEPT_BYTES:
+            self._held = [*self._held[-(MAX_KEPT_ARRAYS - 1) :], made]
         return made

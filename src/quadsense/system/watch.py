@@ -293,6 +293,6 @@ def watched() -> Watch | None:
 
 
 def with_watch(watch: Watch | None, work: Callable[[], T]) -> T:
-    """What `work` returns where `look` sees that watch: for threads, which begin with none."""
+    """Return what `work` returns while `look` sees that watch, which threads begin without."""
     with _Heeded(watch):
         return work()

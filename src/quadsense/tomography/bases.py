@@ -26,6 +26,11 @@ MAX_LISTED = 2**20
 """Settings that an array is taken to have one row for each of."""
 
 
+_VECTORS = np.array([EIGENVECTORS[letter] for letter in LETTERS])
+PAULI_EFFECTS: npt.NDArray[np.complex128] = _VECTORS[..., :, None] * _VECTORS[..., None, :].conj()
+"""Projectors of X, Y and Z, (settings, outcomes, 2, 2)."""
+
+
 @dataclass(frozen=True)
 class Bases:
     """What each factor can be measured in.
@@ -107,7 +112,7 @@ def read_bases(given: Any) -> Bases:
     if isinstance(given, str):
         if given != "pauli":
             raise ValueError(f"bases must be 'pauli', names, vectors or effects, got {given!r}")
-        return Bases(list(LETTERS), _pauli_effects(), is_pauli=True)
+        return Bases(list(LETTERS), PAULI_EFFECTS, is_pauli=True)
     if isinstance(given, Mapping):
         if not given:
             raise ValueError("bases is empty: give a name and vectors or effects per setting")
@@ -120,7 +125,7 @@ def read_bases(given: Any) -> Bases:
                 )
         return Bases(list(given), np.stack(tables))
     if isinstance(given, list | tuple) and given and all(isinstance(g, str) for g in given):
-        return Bases(list(LETTERS), _pauli_effects(), list(given), is_pauli=True)
+        return Bases(list(LETTERS), PAULI_EFFECTS, list(given), is_pauli=True)
     values = as_numbers("bases", given)
     if values.ndim not in (3, 4):
         raise ValueError(
@@ -130,11 +135,6 @@ def read_bases(given: Any) -> Bases:
         )
     tables = [_effects(f"bases[{i}]", each) for i, each in enumerate(values)]
     return Bases(list(range(len(tables))), np.stack(tables), whole=True)
-
-
-def _pauli_effects() -> npt.NDArray[np.complex128]:
-    vectors = np.array([EIGENVECTORS[letter] for letter in LETTERS])
-    return np.asarray(vectors[:, :, :, None] * vectors[:, :, None, :].conj(), np.complex128)
 
 
 def _effects(name: str, given: Any) -> npt.NDArray[np.complex128]:

@@ -22,7 +22,7 @@ KINDS = ("both", "city", "bars")
 """What `StateEstimate.plot` draws."""
 
 SIZE, TOWER = 4.2, 0.62
-"""Inches of a picture, and width of a tower."""
+"""Height of a picture in inches, and width of a tower."""
 
 
 def draw(state: StateEstimate, kind: str, title: str | None) -> Any:
@@ -30,7 +30,7 @@ def draw(state: StateEstimate, kind: str, title: str | None) -> Any:
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     both = kind == "both"
-    figure = new_figure(2.3 * SIZE if both else 1.3 * SIZE, SIZE)
+    figure = new_figure(2 if both else 1, SIZE)
     if kind != "bars":
         _city(figure, state, (1, 2, 1) if both else (1, 1, 1))
     if kind != "city":
@@ -98,4 +98,4 @@ def _bars(axes: Any, state: StateEstimate) -> None:
     axes.set_xticks(places, [names[k] for k in order], rotation=90, fontsize="x-small")
     left = len(names) - order.size
     axes.set_ylabel(what + (f" ({order.size} largest of {len(names)})" if left else ""))
-    legend(axes, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.0)
+    legend(axes, above=True)

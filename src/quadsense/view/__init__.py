@@ -38,19 +38,19 @@ class Markup(str):
 
 
 def escape(text: object) -> Markup:
-    """The text as HTML; what is HTML already stays as it is."""
+    """Return the text as HTML; what is HTML already stays as it is."""
     if isinstance(text, Markup):
         return text
     return Markup(_escape_text(FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", str(text))))
 
 
 def join(parts: Iterable[object], between: str = "") -> Markup:
-    """Parts after each other, those that are not HTML escaped; None is left out."""
+    """Return the parts after each other, those that are not HTML escaped; None is left out."""
     return Markup(between.join(escape(part) for part in parts if part is not None))
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Markup:
-    """An element: ``element("td", "a < b", class_="n")`` is ``<td class="n">a &lt; b</td>``.
+    """Return an element: ``element("td", "a < b")`` is ``<td>a &lt; b</td>``.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def table(
     numeric: Any = (),
     keys: Sequence[Sequence[object]] | None = None,
 ) -> Markup:
-    """A table with headers that belong to their columns.
+    """Return a table with headers that belong to their columns.
 
     Parameters
     ----------
@@ -121,13 +121,13 @@ def table(
 
 
 def short(value: float, digits: int = 2) -> str:
-    """A coordinate: two decimals at most, and no zeros after them."""
+    """Return a coordinate: two decimals at most, and no zeros after them."""
     text = f"{value:.{digits}f}".rstrip("0").rstrip(".")
     return "0" if text in ("", "-0") else text
 
 
 def number(value: float | None, digits: int = DIGITS) -> str:
-    """A number for people: ``-1.5e-07`` reads −1.5 × 10⁻⁷."""
+    """Return a number for people: ``-1.5e-07`` reads −1.5 × 10⁻⁷."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -142,12 +142,12 @@ def number(value: float | None, digits: int = DIGITS) -> str:
 
 
 def superscript(exponent: int) -> str:
-    """A whole number in raised digits."""
+    """Return a whole number in raised digits."""
     return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def interval(lo: float | None, hi: float | None) -> str:
-    """An interval for people; one without ends is none."""
+    """Return an interval for people; one without ends is none."""
     low = -math.inf if lo is None else lo
     high = math.inf if hi is None else hi
     if math.isinf(low) and math.isinf(high):

@@ -132,7 +132,7 @@ def _kind(matrix: SensedMatrix) -> str:
 
 
 def _held(matrix: SensedMatrix) -> str:
-    """In which form, in words."""
+    """Return in words in which form the matrix is held."""
     form = matrix.form
     form = form.inner if isinstance(form, FramedForm) else form
     if isinstance(form, FactorForm):
@@ -191,7 +191,7 @@ def _entry(value: Any) -> str:
 
 
 def measurements_html(data: Measurements) -> Markup:
-    """Sizes, readings, tolerances, and what is known of the probes without much work."""
+    """Return sizes, readings, tolerances, and what is known of the probes without much work."""
     plain, rows = data.plain, data.plain.unit_rows
     kind = "complex" if rows.is_complex else "real"
     pairs: list[tuple[str, object]] = []
@@ -284,7 +284,7 @@ def _end(found: Interval, name: str) -> str:
 
 
 def next_probe_html(found: NextProbe) -> Markup:
-    """The first candidates, with what each would tell."""
+    """Return the first candidates, with what each would tell."""
     rows = []
     for candidate in found.order[:MOST_LINES]:
         index = int(candidate)
@@ -305,7 +305,7 @@ def next_probe_html(found: NextProbe) -> Markup:
 
 
 def sigma_html(found: SigmaEstimate) -> Markup:
-    """The estimate, its interval, and what it rests on."""
+    """Return the estimate, its interval, and what it rests on."""
     low, high = found.interval
     pairs: list[tuple[str, object]] = [
         ("sigma", number(found.sigma, FINE)),

@@ -9,7 +9,7 @@ from squares_cases import forward, normal, random_case, reference
 
 import quadsense
 from quadsense.methods.consensus.program import ByGradients, SquaresWithin
-from quadsense.methods.least_squares.cone import LeastSquaresCone
+from quadsense.methods.least_squares.program import LeastSquaresCone
 from quadsense.query.plan import Shape, make_plan
 
 CLOSE = 1e-5  # of costs, as far as an interior-point method finds them

@@ -14,7 +14,7 @@ from quadsense.core.question import Question
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.least_squares import face
 from quadsense.methods.least_squares.bounds import SquaresStage, SquaresVerdict
-from quadsense.methods.least_squares.cone import LeastSquaresCone
+from quadsense.methods.least_squares.program import LeastSquaresCone
 
 CLOSE = 1e-5  # of costs, as far as an interior-point method finds them
 

@@ -16,7 +16,6 @@ from quadsense import Status
 from quadsense.core import packed
 from quadsense.core.intervals import Intervals
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.minimax import iteration
 from quadsense.proofs import symmetric
 from quadsense.proofs.rounding import adjoint_norm
 
@@ -63,7 +62,7 @@ def linear_program(U, b, delta, sides=None):
 
 def fitted_readings(problem, state, U):
     """What the fit reads, from the matrix or from the coefficients of the rows."""
-    A, formed = iteration.matrix(problem, state)
+    A, formed = lp.matrix(problem, state)
     return readings(U, A if formed else np.einsum("i,ij,ik->jk", A, U, U.conj()))
 
 
@@ -81,8 +80,8 @@ def that_ask(U, b, delta, sides):
 
 def solve(U, b, delta, sides=None, *, target=False, gap=0.01, steps=80):
     problem = lp.prepare(U, b, delta, sides)
-    state = iteration.advance(problem, iteration.start(problem), steps, target=target, gap=gap)
-    return problem, state, iteration.verdict(state, target=target, gap=gap)
+    state = lp.advance(problem, lp.start(problem), steps, target=target, gap=gap)
+    return problem, state, lp.verdict(state, target=target, gap=gap)
 
 
 @pytest.mark.parametrize("is_complex", [False, True])
@@ -200,7 +199,7 @@ def test_zero_readings_are_met_by_zero():
     U = unit_rows(np.random.default_rng(0), 20, 3, False)
     problem, state, verdict = solve(U, np.zeros(20), np.ones(20))
     assert verdict == "optimal" and state.max_ratio == 0.0
-    assert not np.any(iteration.matrix(problem, state)[0])
+    assert not np.any(lp.matrix(problem, state)[0])
 
 
 def test_two_readings_of_one_probe_meet_half_way():
@@ -215,12 +214,12 @@ def test_strides_make_the_same_path_and_leave_their_state_alone():
     U = unit_rows(rng, 300, 8, False)
     b = readings(U, covariance(rng, 8)) + 0.1 * rng.standard_normal(300)
     problem = lp.prepare(U, b, np.ones(300))
-    first = iteration.start(problem)
+    first = lp.start(problem)
     copy = first.x.copy()
-    once = iteration.advance(problem, first, 6, gap=1e-9)
+    once = lp.advance(problem, first, 6, gap=1e-9)
     again = first
     for _ in range(6):
-        again = iteration.advance(problem, again, 1, gap=1e-9)
+        again = lp.advance(problem, again, 1, gap=1e-9)
     assert once.iteration == again.iteration == 6
     assert np.array_equal(once.x, again.x) and once.lower == again.lower
     assert np.array_equal(first.x, copy)

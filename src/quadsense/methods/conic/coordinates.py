@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from quadsense.core import packed, products
 from quadsense.core.cholesky import (
-    SMALL,
+    MAX_WHOLE_ORDER,
     add_inner,
     factor_upper,
     inner_upper,
@@ -208,7 +208,7 @@ def _precision(single: bool) -> type[np.float32] | type[np.float64]:
 def _squared_products(V: Array) -> Real:
     """Return ``|<v_i, v_j>|^2``, (m, m)."""
     look()
-    if len(V) > SMALL:
+    if len(V) > MAX_WHOLE_ORDER:
         return squared_moduli(V)
     M = V @ V.conj().T
     return M.real**2 + M.imag**2 if np.iscomplexobj(M) else np.square(M, out=M)

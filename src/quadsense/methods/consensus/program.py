@@ -14,8 +14,7 @@ from quadsense.measurements.gram import Diagonal, KnownBasis, known_basis
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares import program as squares
-from quadsense.methods.least_squares.cone import LeastSquaresCone
-from quadsense.methods.least_squares.program import Rows, SquaresProgram
+from quadsense.methods.least_squares.program import LeastSquaresCone, Rows, SquaresProgram
 from quadsense.system.watch import look
 
 END_PENALTY = 20.0

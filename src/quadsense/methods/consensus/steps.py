@@ -332,7 +332,7 @@ def _judged(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
         point = QuadraticPoint(shown.x, shown.values, shown.cost, shown.x)
         fits = crossed(inner, point, 0.0).size == 0
     least = program.term.least
-    gap, nothing = shown.cost - shown.lower, 0.0 if least else MAX_ZERO_COST * inner.nothing
+    gap, nothing = shown.cost - shown.lower, -np.inf if least else MAX_ZERO_COST * inner.nothing
     size = max(shown.cost, least)
     spoilt = fits and -gap > max(program.gap * size, nothing)  # a bound above a cost
     if spoilt or not np.isfinite(shown.cost):

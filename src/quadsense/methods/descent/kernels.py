@@ -34,8 +34,7 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 # Coefficients of the Taylor series of exp, the highest first: to rounding on [-ln2/2, ln2/2].
 TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
-# ln 2 in two parts, as in Cody and Waite: the first has that many bits, so that whole multiples of
-# it are exact.
+# ln 2 in two parts, as in Cody and Waite: few bits in the first, so that its multiples are exact.
 HIGH_BITS = 32
 LN2_HIGH = math.ldexp(math.floor(math.ldexp(math.log(2.0), HIGH_BITS)), -HIGH_BITS)
 # What is left of it, to all digits of float64, and its inverse.

@@ -28,7 +28,7 @@ from quadsense.methods.least_squares.program import (
     Rows,
     SquaresProgram,
 )
-from quadsense.system.watch import look
+from quadsense.system.watch import eigen_flops, look
 
 Array = npt.NDArray[Any]
 
@@ -275,7 +275,7 @@ def newton(
     for _ in range(MAX_REFINEMENTS):
         away = _away(program, by, point, 0.5 * (J.T @ mu))
         if rows.size:
-            look(20.0 * float(rows.size) ** 3)
+            look(2.0 * eigen_flops(rows.size))
             missing = targets - point.values[rows] + J @ away
             change = -2.0 * np.linalg.lstsq(S, missing)[0]
             mu = mu + change

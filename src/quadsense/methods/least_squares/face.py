@@ -18,6 +18,7 @@ from quadsense.core.packed import upper
 from quadsense.core.records import changed
 from quadsense.methods.balance import EIGENVALUE_PRICE, balanced
 from quadsense.methods.least_squares.bounds import (
+    KEPT_ROOM,
     MAX_ZERO_COST,
     SquaresState,
     at,
@@ -26,10 +27,14 @@ from quadsense.methods.least_squares.bounds import (
     margins,
     mass,
 )
-from quadsense.methods.least_squares.cone import LeastSquaresCone
-from quadsense.methods.least_squares.program import QuadraticPoint, Rows, SquaresProgram
+from quadsense.methods.least_squares.program import (
+    LeastSquaresCone,
+    QuadraticPoint,
+    Rows,
+    SquaresProgram,
+)
 from quadsense.proofs.costs import conjugate_above, permitted
-from quadsense.system.watch import look
+from quadsense.system.watch import eigen_flops, look
 
 Array = npt.NDArray[Any]
 
@@ -71,7 +76,7 @@ def multipliers(program: SquaresProgram, X: Array, slope: Vector, rows: Rows, mu
     M = np.stack(images).reshape(len(images), -1)
     right = -(cone.unpack(2.0 * slope) @ X).ravel()
     M, right = np.hstack([M.real, M.imag]), np.concatenate([right.real, right.imag])
-    found = np.linalg.lstsq(M.T, right, rcond=1e-12)[0][: pulling.size]
+    found = np.linalg.lstsq(M.T, right, rcond=MIN_RECIPROCAL_CONDITION)[0][: pulling.size]
     equal = (program.lo == program.hi)[rows[pulling]]
     better = mu.copy()
     better[pulling] = np.where((found * mu[pulling] >= 0.0) | equal, found, 0.0)
@@ -103,7 +108,7 @@ def moved_factor(program: SquaresProgram, X: Array, rows: Rows, targets: Vector)
         last = size
         flat = images.reshape(len(M), -1)
         G = 2.0 * (flat @ flat.conj().T).real
-        by = np.linalg.lstsq(G, errors, rcond=1e-12)[0]
+        by = np.linalg.lstsq(G, errors, rcond=MIN_RECIPROCAL_CONDITION)[0]
         X = X + np.tensordot(by, images, axes=1)
     return with_trace(cone, X) if np.isfinite(X).all() else None
 
@@ -133,7 +138,7 @@ def refined(program: SquaresProgram, state: SquaresState) -> SquaresState:
     if point is None or not cone.psd or cone.trace is not None:
         return state
     enough = min(MAX_FACE_GAP, float(program.problem.options.gap)) * point.cost
-    enough = max(enough, 0.1 * MAX_ZERO_COST * program.nothing)
+    enough = max(enough, KEPT_ROOM * MAX_ZERO_COST * program.nothing)
     if not state.judged.gap > enough or program.F.m * cone.size > MAX_FEATURE_ENTRIES:
         return state
     values, V = cone.eigen(point.x)
@@ -189,7 +194,7 @@ def on_face(program: SquaresProgram, state: SquaresState, X: Array) -> SquaresSt
     loose = judge.loose(rows, now.values[rows], mu, program.lo[rows], program.hi[rows])
     T = 2.0 * now.slope + cone.beside(E).T @ mu
     judged = judge.judge(now.x, now.cost, T, loose, mass(program, now.values, mu))
-    if crossed(program, now, 0.1 * state.room).size:
+    if crossed(program, now, KEPT_ROOM * state.room).size:
         return None
     # What rounding makes of T is a matter of the last bits: these are balanced before any proof.
     judged = changed(judged, shift=0.0)
@@ -235,7 +240,7 @@ def _step(
     n, r = X.shape
     L = _changes(cone, X)
     size = L.shape[1]
-    look(4.0 * float(size) ** 3 + 2.0 * len(G) * float(size) * cone.size)
+    look(eigen_flops(size) + 2.0 * len(G) * float(size) * cone.size)
     J = np.sqrt(2.0 * np.asarray(cost.w))[:, None] * (G @ L)
     K = np.zeros((size + len(E), size + len(E)))
     K[:size, :size] = J.T @ J + 2.0 * cost.alpha * (L.T @ L) + 2.0 * _times(cone.unpack(T), r)

@@ -28,24 +28,16 @@ from quadsense.device import chosen, numbers, scalar, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.conic.boundary import reach
-from quadsense.methods.least_squares.bounds import SquaresVerdict
+from quadsense.methods.least_squares.bounds import KEPT_ROOM, ROOM_GROWTH, SquaresVerdict
 from quadsense.methods.least_squares.program import Rows, power_of_four
-from quadsense.system.watch import look
+from quadsense.methods.traits import GapOptions
+from quadsense.system.watch import cholesky_flops, eigen_flops, look, real_flops
 
 FINE_GAP = 1e-7
 """Relative gap that is aimed at where a step costs little."""
 
-LITTLE_FLOPS = 2e9
-"""Operations of twenty steps that are little, a tenth of a second."""
-
-MIN_SAMPLED_ROWS = 6
-"""Rows per unknown from which on some of them make the beginning."""
-
-SAMPLE_FACTOR = 8
-"""Rows over those of the sample."""
-
-SAMPLE_GAP = 0.3
-"""Relative gap that the sample is solved to: what it leaves out weighs as much."""
+LITTLE_FLOPS = 1e8
+"""Operations of a step that are little: of twenty steps, a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +55,6 @@ class MissesProgram:
         What readings, and A, and what weights were divided by.
     gap, asked : float
         Relative distance of cost and bound that is aimed at, and the one that was asked for.
-    sample : MissesProgram or None
-        Some of the rows, where there are enough that it pays to begin with these.
     """
 
     problem: Problem
@@ -77,7 +67,6 @@ class MissesProgram:
     weight: float
     gap: float
     asked: float
-    sample: MissesProgram | None = None
 
     @property
     def n(self) -> int:
@@ -138,8 +127,6 @@ class MissesState:
         semidefinite.
     y : ndarray of shape (m,) or None
         The vector that gives it.
-    sampled : bool
-        Whether the rows are those of the sample still.
     gradients : int
         Conjugate gradients of the last step.
     room : float
@@ -157,7 +144,6 @@ class MissesState:
     mu: float
     lower: float = 0.0
     y: Vector | None = None
-    sampled: bool = False
     gradients: int = 0
     room: float = 0.0
     verdict: SquaresVerdict = SquaresVerdict.OPEN
@@ -184,25 +170,17 @@ def prepare(problem: Problem) -> MissesProgram | None:
     weight = power_of_four(float(w.max()))
     F = problem.rows.at_work()
     there = problem.ends.each(F.beside) if F.waits else problem.ends
-    asked = gap = float(getattr(problem.options, "gap", 0.01))
-    if 20.0 * (step_flops(F) + min(system_flops(F, 0.5 * F.m))) <= LITTLE_FLOPS:
+    asked = gap = float(getattr(problem.options, "gap", GapOptions.gap))
+    if step_flops(F) + min(system_flops(F, 0.5 * F.m)) <= LITTLE_FLOPS:
         gap = min(gap, FINE_GAP)
     lo, hi = np.where(live, question.lo, -np.inf), np.where(live, question.hi, np.inf)
     lo, hi, w = map(F.beside, (lo / scale, hi / scale, w / weight))
-    sample = None
-    if F.m >= MIN_SAMPLED_ROWS * F.unknowns:
-        some = np.random.default_rng(problem.seed).choice(F.m, F.m // SAMPLE_FACTOR, replace=False)
-        some.sort()
-        sample = MissesProgram(
-            problem, F.only(some), there, lo[some], hi[some], w[some], scale, weight, SAMPLE_GAP,
-            SAMPLE_GAP,
-        )  # fmt: skip
-    return MissesProgram(problem, F, there, lo, hi, w, scale, weight, 0.9 * gap, asked, sample)
+    return MissesProgram(problem, F, there, lo, hi, w, scale, weight, 0.9 * gap, asked)
 
 
 def step_flops(F: Sensing) -> float:
     """About what a step costs at least."""
-    return (4.0 if F.is_complex else 1.0) * (4.0 * F.raw.m * F.n**2 + 20.0 * float(F.n) ** 3)
+    return 2.0 * (product_flops(F, F.raw.m) + real_flops(F.is_complex) * eigen_flops(F.n))
 
 
 GRADIENT_RESIDUAL = 0.2
@@ -218,11 +196,16 @@ GRADIENT_GROWTH, MIN_EXPECTED_GRADIENTS = 1.5, 10.0
 """Conjugate gradients expected: that many times those of the last step, and at least."""
 
 
+def product_flops(F: Sensing, k: int) -> float:
+    """What ``F(A)`` on that many rows costs, or its transpose."""
+    return 2.0 * real_flops(F.is_complex) * k * float(F.n) ** 2
+
+
 def system_flops(F: Sensing, k: float) -> tuple[float, float]:
     """What a factorisation costs with k rows missed: by their inner products, or packed."""
     n, size = float(F.n), float(F.unknowns)
-    weight = 4.0 if F.is_complex else 1.0
-    return weight * k * k * n + k**3 / 3.0, k * size * size + size**3 / 3.0
+    few = real_flops(F.is_complex) * k * k * n + cholesky_flops(k)
+    return few, k * size * size + cholesky_flops(size)
 
 
 def newton(
@@ -240,7 +223,7 @@ def newton(
     few, small = system_flops(F, float(rows.size))
     expected = max(MIN_EXPECTED_GRADIENTS, GRADIENT_GROWTH * gradients)
     chosen = F.only(rows)
-    product = (4.0 if F.is_complex else 1.0) * 4.0 * rows.size * n * n
+    product = 2.0 * product_flops(F, rows.size)
     if not F.rank_one or min(few, small) > expected * product:
         return _by_gradients(chosen, weights, L, R)
     held = chosen.rows()
@@ -253,7 +236,7 @@ def newton(
         right = np.sum(P.conj() @ R * P, axis=1).real
         c = solve_definite(K, right)
         return R - (P * c[:, None]).T @ P.conj(), gradients
-    M = packed.normal_matrix([P[i : i + 1024] for i in range(0, len(P), 1024)], size, float)
+    M = packed.normal_matrix(np.array_split(P, 1 + len(P) // packed.FEATURE_ROWS), size, float)
     add_to_diagonal(M, 1.0)
     U, info = factor_upper(M)
     if info != 0:
@@ -290,10 +273,6 @@ NEAR_DECREMENT = 2.0
 LAST_GAP_SHARE = 0.7
 """Share of the gap that the last mu is to leave: the rest is for a point not quite its own."""
 
-MIN_MU_SHARE = 0.1
-"""mu with all rows, in parts of what the start by the sample costs, at least: with less, where the
-sample fits and all rows do not, steps crept along the cone."""
-
 ZERO_COST = 1e-24
 """Cost relative to that of A = 0 which is rounding."""
 
@@ -316,26 +295,15 @@ MAX_STEPS = 200
 """Steps: seen 12 to 60."""
 
 
-def start(program: MissesProgram, A: Array | None = None) -> MissesState:
-    """A given positive semidefinite matrix and a little more, or the best multiple of I."""
-    eye = program.eye.astype(np.dtype(program.F.dtype))
-    if A is None:
-        ones = program.F.squares
-        sizes = np.geomspace(1e-6, 1e6, 200)
-        costs = numbers(*(program.w @ program.misses(t * ones) ** 2 for t in sizes))
-        A = float(sizes[int(np.argmin(costs))]) * eye
-    else:
-        A = A + 1e-2 * max(float(np.trace(A).real) / program.n, 1e-6) * eye
-    rows = program if program.sample is None else program.sample
-    state = MissesState(A, np.zeros(0), np.inf, np.inf, sampled=rows is not program)
-    state = _at(rows, state, rows.F.forward(A))
-    return _judged(rows, replace(state, mu=state.cost / program.n))
+def start(program: MissesProgram) -> MissesState:
+    """A multiple of I whose readings have the size of the ends."""
+    A = program.eye.astype(np.dtype(program.F.dtype))
+    state = _at(program, MissesState(A, np.zeros(0), np.inf, np.inf), program.F.forward(A))
+    return _judged(program, replace(state, mu=state.cost / program.n))
 
 
 def _at(program: MissesProgram, state: MissesState, values: Vector) -> MissesState:
     ends, miss = program.ends, program.misses(values)
-    if state.sampled:
-        return replace(state, values=values, cost=float(program.w @ miss**2))
     with np.errstate(all="ignore"):
         ratios = ends.ratios(program.scale * values - ends.reading)
     largest = np.max(ratios, where=np.isfinite(ratios), initial=0.0)
@@ -348,31 +316,13 @@ def advance(program: MissesProgram, state: MissesState, steps: int) -> MissesSta
     for _ in range(steps):
         if state.verdict is not SquaresVerdict.OPEN:
             break
-        rows = program
-        if state.sampled:
-            assert program.sample is not None
-            rows = program.sample
-        state = _judged(rows, _step(rows, state))
-        if state.sampled and state.verdict is not SquaresVerdict.OPEN:
-            state = _with_all(program, state)
+        state = _judged(program, _step(program, state))
     return state
-
-
-def _with_all(program: MissesProgram, state: MissesState) -> MissesState:
-    """On with all rows, from what some have found."""
-    mu = SAMPLE_FACTOR * max(state.mu, 1e-3 * state.cost / program.n)
-    begun = MissesState(state.A, np.zeros(0), np.inf, mu, iteration=state.iteration)
-    begun = replace(begun, marked=state.iteration)
-    if _root(state.A) is None:
-        return replace(start(replace(program, sample=None)), iteration=state.iteration)
-    begun = _at(program, begun, program.F.forward(state.A))
-    # Where the sample could be met, its mu tells nothing of what all rows leave over.
-    return _judged(program, replace(begun, mu=max(mu, MIN_MU_SHARE * begun.cost / program.n)))
 
 
 def tightened(state: MissesState) -> MissesState:
     """Further inside the intervals, where rounding spoilt what seemed to be a fit."""
-    return replace(state, room=10.0 * max(state.room, ROOM), verdict=SquaresVerdict.OPEN)
+    return replace(state, room=ROOM_GROWTH * max(state.room, ROOM), verdict=SquaresVerdict.OPEN)
 
 
 def _pulling(program: MissesProgram, values: Vector, room: float = 0.0) -> tuple[Rows, Vector]:
@@ -384,14 +334,14 @@ def _pulling(program: MissesProgram, values: Vector, room: float = 0.0) -> tuple
 
 def dual(program: MissesProgram, state: MissesState) -> Vector:
     """y for the unit rows, in the user's scale."""
-    if state.y is None or state.sampled:
+    if state.y is None:
         return np.zeros(program.w.size)
     return np.asarray(program.weight * program.scale * state.y)
 
 
 def _judged(program: MissesProgram, state: MissesState) -> MissesState:
     """What the slope proves, and whether that is enough."""
-    within = not np.any(program.w * program.misses(state.values, 0.1 * state.room))
+    within = not np.any(program.w * program.misses(state.values, KEPT_ROOM * state.room))
     if within or (state.room and 0.0 < state.cost <= ZERO_COST * program.rest):
         return replace(state, lower=0.0, y=None, verdict=SquaresVerdict.OPTIMAL)
     L = _root(state.A)

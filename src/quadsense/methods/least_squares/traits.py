@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from quadsense.core.packed import FEATURE_ROWS
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
+from quadsense.system.memory import FLOAT64_BYTES
+from quadsense.system.watch import cholesky_flops, eigen_flops
 
 TYPICAL_STEPS = 200.0
 """Typical steps: seen 60 to 350 (docs/theory.md, section 10)."""
@@ -18,6 +21,12 @@ ENTRY_FLOPS = 2.0
 
 NEWTON_STEPS, GRADIENT_STEPS = 16.0, 30.0
 """Newton steps of least squared misses, seen 12 to 40, and conjugate gradients in each."""
+
+MISSED_SHARE = 0.4
+"""Of rows that are missed, about."""
+
+VECTORS = 30
+"""Numbers per row that are held, as measured."""
 
 MANY_UNKNOWNS = 1000
 """Rows from which on steps that know only those missed are the quicker ones."""
@@ -73,7 +82,7 @@ class LeastSquaresTraits(Traits):
     def forms(cls, shape: Shape) -> bool:
         """Whether the normal matrix is formed, as `squares.quadratic` decides."""
         size = float(shape.unknowns)
-        product = (8.0 if shape.complex else 2.0) * shape.rows * float(shape.n) ** 2
+        product = 2.0 * shape.weight * shape.rows * float(shape.n) ** 2
         return (
             size <= MAX_FORMED_UNKNOWNS and shape.m * size <= 2.0 * TYPICAL_STEPS * product / size
         )
@@ -84,11 +93,18 @@ class LeastSquaresTraits(Traits):
         if shape.prefer == "slack_squares":
             most = min(shape.m, int(1.6 * shape.unknowns))
             return (
-                2 * 8 * most * most + 4 * shape.row_bytes + 12 * shape.matrix_bytes + 240 * shape.m
+                2 * FLOAT64_BYTES * most * most
+                + 4 * shape.row_bytes
+                + 12 * shape.matrix_bytes
+                + FLOAT64_BYTES * VECTORS * shape.m
             )
-        formed = 8 * shape.unknowns**2 if cls.forms(shape) else 0
-        blocks = 2 * 8 * min(1024, shape.m) * shape.unknowns if formed else 4 * shape.row_bytes
-        return 3 * formed + blocks + 24 * shape.matrix_bytes + 8 * 30 * shape.m
+        formed = FLOAT64_BYTES * shape.unknowns**2 if cls.forms(shape) else 0
+        blocks = (
+            2 * FLOAT64_BYTES * min(FEATURE_ROWS, shape.m) * shape.unknowns
+            if formed
+            else 4 * shape.row_bytes
+        )
+        return 3 * formed + blocks + 24 * shape.matrix_bytes + FLOAT64_BYTES * VECTORS * shape.m
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
@@ -96,9 +112,9 @@ class LeastSquaresTraits(Traits):
         if shape.prefer == "slack_squares":
             return cls._misses(shape)
         m, size, n = float(shape.m), float(shape.unknowns), float(shape.n)
-        step = shape.weight * 12.0 * n**3 if shape.psd else 0.0
+        step = shape.weight * eigen_flops(n) if shape.psd else 0.0
         if cls.forms(shape):
-            once = m * size * size + size**3 / 3.0
+            once = m * size * size + cholesky_flops(size)
             steps = TYPICAL_STEPS if shape.psd else 4.0
             return Work(once + steps * (step + ENTRY_FLOPS * size * size), 0.0, steps)
         return Work(TYPICAL_STEPS * (step + 2.0 * shape.product), 0.0, TYPICAL_STEPS)
@@ -106,9 +122,11 @@ class LeastSquaresTraits(Traits):
     @staticmethod
     def _misses(shape: Shape) -> Work:
         """Products with all rows, and a system of those missed, a Newton step."""
-        k, size = 0.4 * shape.m, float(shape.unknowns)
-        few = shape.weight * k * k * shape.n + k**3 / 3.0
+        k, size = MISSED_SHARE * shape.m, float(shape.unknowns)
+        few = shape.weight * k * k * shape.n + cholesky_flops(k)
         system = min(
-            few, k * size * size + size**3 / 3.0, 2.0 * GRADIENT_STEPS * 0.4 * shape.product
+            few,
+            k * size * size + cholesky_flops(size),
+            2.0 * GRADIENT_STEPS * MISSED_SHARE * shape.product,
         )
         return Work(NEWTON_STEPS * (2.0 * shape.product + system), 0.0, 4.0 * NEWTON_STEPS)

@@ -1,7 +1,7 @@
 """The smallest worst-case error over far more rows than unknowns, or rows that are slow to read.
 
 At the optimum about as many rows are active as there are unknowns, and the others do not
-matter. So the linear program is solved on some rows in memory (`iteration`), all rows are read once
+matter. So the linear program is solved on some rows in memory (`program`), all rows are read once
 to see what that fit misses, the rows that it misses most join, and so on:
 
 - the multipliers of some rows, with zeros for the others, bound the error over all rows from below;
@@ -28,9 +28,14 @@ import numpy.typing as npt
 
 from quadsense.core.packed import Array, Vector
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.minimax import iteration
-from quadsense.methods.minimax.iteration import IterationState, verdict
-from quadsense.methods.minimax.program import MinimaxProgram, leaning, worst_ratio
+from quadsense.methods.minimax import program as some_rows
+from quadsense.methods.minimax.program import (
+    IterationState,
+    MinimaxProgram,
+    leaning,
+    verdict,
+    worst_ratio,
+)
 from quadsense.methods.minimax.traits import FIRST, LEAST, MORE, MOST, grows
 from quadsense.system.watch import look
 
@@ -77,7 +82,7 @@ class GrowingState:
     max_ratio, rounding : float
         Worst ratio of `x` over all rows, and how much rounding may add to it.
     lower : float
-        Lower bound on the ratio, as `iteration.IterationState.lower`.
+        Lower bound on the ratio, as `program.IterationState.lower`.
     y : ndarray, shape (m,)
         The vector that gives it.
     index : ndarray of int
@@ -126,7 +131,7 @@ def start(problem: GrowingProgram, near: Array | None = None) -> GrowingState:
         z, found = _pass_over(problem, near, _known(index, F.m), 0.0, 0)
         index = np.union1d(index, found.index)
     ratio, rounding = worst_ratio(problem, x, z)
-    inner = iteration.start(_on(problem, index))
+    inner = some_rows.start(_on(problem, index))
     nothing = np.zeros(F.m)
     state = GrowingState(0, x, z, ratio, rounding, 0.0, nothing, index, inner, passes, ratio == 0.0)
     return _bounded(state, inner)
@@ -138,9 +143,9 @@ def advance(
     steps: int,
     *,
     target: bool = False,
-    gap: float = 0.01,
+    gap: float,
 ) -> GrowingState:
-    """Take up to `steps` steps; stop early at a verdict. See `iteration.advance`."""
+    """Take up to `steps` steps; stop early at a verdict. See `program.advance`."""
     end = state.iteration + steps
     while state.iteration < end and verdict(state, target=target, gap=gap) is None:
         goal = _enough(state, target, gap)
@@ -148,7 +153,7 @@ def advance(
             state = _grown(problem, state, target, gap)
             continue
         some = _on(problem, state.index)
-        inner = iteration.advance(some, state.inner, 1, target=False, gap=goal)
+        inner = some_rows.advance(some, state.inner, 1, target=False, gap=goal)
         done = state.iteration + inner.iteration - state.inner.iteration
         state = _bounded(replace(state, iteration=done), inner)
     return state
@@ -186,7 +191,7 @@ def _grown(problem: GrowingProgram, state: GrowingState, target: bool, gap: floa
         return replace(after, stalled=verdict(after.inner, target=False, gap=goal) is not None)
     kept = _kept(problem, after.index, z, found.index.size)
     index = np.union1d(kept, found.index)
-    inner = iteration.start(_on(problem, index, found))
+    inner = some_rows.start(_on(problem, index, found))
     return _bounded(replace(after, index=index, iteration=after.iteration + 1), inner)
 
 

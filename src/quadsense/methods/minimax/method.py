@@ -19,10 +19,17 @@ from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, Problem, Stepped, Warm, own, start_matrix
-from quadsense.methods.minimax import growing, iteration
+from quadsense.methods.minimax import growing
+from quadsense.methods.minimax import program as all_rows
 from quadsense.methods.minimax.coordinates import by_gram
 from quadsense.methods.minimax.growing import GrowingProgram, as_growing, worth
-from quadsense.methods.minimax.program import MinimaxProgram, asked, leaning, prepare
+from quadsense.methods.minimax.program import (
+    MinimaxProgram,
+    asked,
+    leaning,
+    prepare,
+    reading_rounding,
+)
 from quadsense.methods.minimax.traits import MinimaxTraits
 from quadsense.proofs.symmetric import check_proof
 from quadsense.system.watch import part
@@ -100,7 +107,7 @@ class Stages:
         return self.asked.spread(np.asarray(y), self.problem.m)
 
 
-Inner: TypeAlias = iteration.IterationState | growing.GrowingState
+Inner: TypeAlias = all_rows.IterationState | growing.GrowingState
 
 CLOSE_GAP = 1e-9
 """Relative gap of the bounds where the one asked for did not suffice."""
@@ -185,8 +192,7 @@ class Minimax(MinimaxTraits, Stepped):
         size = abs(problem.tau) * float(np.sqrt(problem.rows.n))
         if problem.base is not None or problem.c_start is not None:
             size = problem.matrix(0.0 * problem.b).norm()
-        factor = 4.0 * (problem.rows.n + 4) * UNIT * problem.rows.amplification
-        errors = factor * size / what.scale + 2.0 * UNIT * np.abs(what.b)
+        errors = reading_rounding(problem.rows) * size / what.scale + 2.0 * UNIT * np.abs(what.b)
         return ratio, float(np.max(errors / what.delta))
 
     def _begin(
@@ -198,7 +204,7 @@ class Minimax(MinimaxTraits, Stepped):
         if isinstance(program, GrowingProgram):
             inner = growing.start(program, None if fit is None else stages.unknowns(fit))
         else:
-            inner = iteration.start(program)
+            inner = all_rows.start(program)
         dual = stages.dual(inner.y)
         ratio, rounding, lower = inner.max_ratio, inner.rounding, inner.lower
         gap = stages.problem.options.gap if goal == 1.0 else CLOSE_GAP
@@ -229,10 +235,10 @@ class Minimax(MinimaxTraits, Stepped):
         """Whether the question still is if the tolerance can be met."""
         return stages.given.target and state.lower <= 1.0 and state.goal == 1.0
 
-    def _verdict(self, stages: Stages, state: MinimaxState) -> iteration.RatioVerdict | None:
+    def _verdict(self, stages: Stages, state: MinimaxState) -> all_rows.RatioVerdict | None:
         assert state.inner is not None
         target = self._deciding(stages, state)
-        return iteration.verdict(state.inner, target=target, gap=state.gap)
+        return all_rows.verdict(state.inner, target=target, gap=state.gap)
 
     def advance(self, program: Stages, state: MinimaxState, steps: int) -> MinimaxState:
         """Return the state after at most `steps` more factorisations."""
@@ -253,8 +259,8 @@ class Minimax(MinimaxTraits, Stepped):
         if isinstance(linear, GrowingProgram):
             assert isinstance(inner, growing.GrowingState)
             return growing.advance(linear, inner, left, target=target, gap=state.gap)
-        assert isinstance(inner, iteration.IterationState)
-        return iteration.advance(linear, inner, left, target=target, gap=state.gap)
+        assert isinstance(inner, all_rows.IterationState)
+        return all_rows.advance(linear, inner, left, target=target, gap=state.gap)
 
     def _goes_on(self, stages: Stages, state: MinimaxState) -> bool:
         """Whether something is left to do where a stage has ended without a claim that holds."""
@@ -369,7 +375,7 @@ class Minimax(MinimaxTraits, Stepped):
         if state.inner is None:
             return problem.matrix(0.0 * problem.b)
         with np.errstate(under="ignore"):
-            fit, formed = iteration.matrix(stages.program(state.stage), state.inner)
+            fit, formed = all_rows.matrix(stages.program(state.stage), state.inner)
             if not formed:
                 c = stages.dual(scale * np.asarray(fit))
                 if not (state.formed or self._cancels(problem, c)):

@@ -1,4 +1,13 @@
-"""The smallest worst ratio on given rows: which of them ask for something, their units, the fit.
+"""The smallest worst ratio on given rows: which of them ask for something, units, both bounds.
+
+The interior-point kernel of `conic` solves the linear program
+
+    minimize t   subject to   -t <= (F(A)_i - b_i) / delta_i <= t,
+
+started at least squares, whose weighted residual is already dual feasible. It stops at the gap that
+was asked. Its multipliers give the vector y of the lower bound ``y.b / sum |y_i| delta_i``,
+``F*(y) = 0``, which is computed here and proved in `proofs.symmetric`. An end of an interval may be
+missing.
 
 A row with one end has no width of its own, and what a problem calls its delta is only a unit. One
 far from the size of the ends is chosen anew; the ends stay where they are.
@@ -7,7 +16,7 @@ far from the size of the ends is chosen anew; the ends stay where they are.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +29,11 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import LENIENT, Problem
+from quadsense.methods.conic import finish, steps
 from quadsense.methods.conic.direction import REGULARIZATION
 from quadsense.methods.conic.program import SIGNS, KernelProgram, Mask
 from quadsense.methods.conic.program import prepare as prepare_kernel
+from quadsense.methods.conic.solve import MAX_STEPS
 from quadsense.methods.conic.system import ROUGH_RESIDUAL, KernelSystem, system_of
 from quadsense.methods.minimax.coordinates import (
     GradientCoordinates,
@@ -31,7 +42,8 @@ from quadsense.methods.minimax.coordinates import (
     by_gram,
 )
 from quadsense.methods.minimax.traits import FACTORED
-from quadsense.proofs.symmetric import NORM_FACTOR, data_scale
+from quadsense.proofs.rounding import SPARE
+from quadsense.proofs.symmetric import NORM_FACTOR, allowed, data_scale, lower_bound
 
 UNIT_SHARE = 0.01
 """Of the size of the ends: the unit of a row with one end whose own is beyond that."""
@@ -293,12 +305,199 @@ def projected(program: MinimaxProgram, y: Vector) -> Vector:
         return to_numpy(y - system.solve(F.adjoint(y), np.zeros_like(y))[1])
 
 
+def reading_rounding(rows: Sensing) -> float:
+    """How much rounding may add to a reading of a matrix of norm 1.
+
+    ``|fl(u* A u) - u* A u| <= gamma(2 n) ||A||_F`` for a unit u; a complex product doubles it.
+    """
+    return 4.0 * (rows.n + SPARE) * UNIT * rows.amplification
+
+
 def worst_ratio(program: MinimaxProgram, x: Array, z: Vector) -> tuple[float, float]:
     """The worst ratio of x, whose residuals are z, and how much rounding may add to it."""
     out = leaning(program.sides, z)
-    # |fl(u* A u) - u* A u| <= gamma(2 n) ||A||_F for a unit u; a complex product doubles it.
     rows = program.rows
-    factor = 4.0 * (rows.n + 4) * UNIT * rows.amplification * float(np.linalg.norm(x))
+    factor = reading_rounding(rows) * float(np.linalg.norm(x))
     errors = (factor + 2.0 * UNIT * np.abs(program.b)) / program.delta
     ratio, most = float(np.max(out)), float(np.max(out + errors))
     return max(ratio, 0.0), max(most, 0.0) - max(ratio, 0.0)
+
+
+# --- both bounds ----------------------------------------------------------------------------------
+
+RatioVerdict = Literal["met", "infeasible", "optimal", "stalled"]
+
+
+@dataclass(frozen=True)
+class IterationState:
+    """Where the method stands.
+
+    Attributes
+    ----------
+    kernel : KernelState or None
+        The interior-point iterate; None at least squares.
+    x : ndarray
+        Best unknowns so far; `matrix` turns them into A.
+    max_ratio : float
+        ``max_i |F(A)_i - b_i| / delta_i`` of `x`: the upper bound.
+    rounding : float
+        How much rounding may add to `max_ratio`.
+    lower : float
+        Lower bound on the ratio.
+    y : ndarray, shape (m,)
+        Vector that gives `lower`: the proof of infeasibility once `lower` exceeds 1.
+    """
+
+    kernel: steps.KernelState | None
+    x: Array
+    max_ratio: float
+    rounding: float
+    lower: float
+    y: Vector
+
+    @property
+    def iteration(self) -> int:
+        """Steps taken."""
+        return 0 if self.kernel is None else self.kernel.iteration
+
+    @property
+    def stalled(self) -> bool:
+        """Whether rounding stops further progress."""
+        kernel = self.kernel
+        if kernel is None:
+            return self.max_ratio == 0.0
+        idle = kernel.idle >= steps.MAX_IDLE_STEPS or kernel.iteration >= MAX_STEPS
+        return kernel.stuck or idle
+
+
+class RatioBounds(Protocol):
+    """What a state says of the best ratio, on whichever rows."""
+
+    @property
+    def x(self) -> Array:
+        """Best unknowns so far."""
+
+    @property
+    def max_ratio(self) -> float:
+        """Of `x`."""
+
+    @property
+    def rounding(self) -> float:
+        """How much rounding may add to it."""
+
+    @property
+    def lower(self) -> float:
+        """Lower bound on the ratio."""
+
+    @property
+    def stalled(self) -> bool:
+        """Whether nothing more can be gained."""
+
+
+def matrix(program: MinimaxProgram, state: RatioBounds) -> tuple[Array, bool]:
+    """The fit: ``(A, True)``, or ``(c, False)`` with ``A = F*(c)`` where n by n may not fit."""
+    if isinstance(program.F, SeenRows):
+        return program.F.coefficients(state.x), False
+    return 0.5 * (state.x + state.x.conj().T), True
+
+
+def verdict(state: RatioBounds, *, target: bool, gap: float) -> RatioVerdict | None:
+    """What the bounds say; None while they are not close enough.
+
+    With a target the question is whether ratio 1 can be had; without, how small it can be. A
+    fit that is exact up to rounding is the smallest.
+    """
+    upper = state.max_ratio + state.rounding
+    if target and upper <= 1.0:
+        return "met"
+    if target and state.lower > 1.0:
+        return "infeasible"
+    if not target and (state.max_ratio <= state.rounding or upper - state.lower <= gap * upper):
+        return "optimal"
+    return "stalled" if state.stalled else None
+
+
+def start(program: MinimaxProgram) -> IterationState:
+    """Least squares, weighted by the tolerances."""
+    x, z = least_squares(program)
+    state = IterationState(None, x, *worst_ratio(program, x, z), 0.0, np.zeros_like(z))
+    if state.max_ratio <= state.rounding:
+        return state
+    return _bounded(program, state, -z / program.delta)
+
+
+def _begun(program: MinimaxProgram, state: IterationState) -> steps.KernelState:
+    """The first interior-point iterate, about least squares."""
+    kernel, F = program.kernel, program.F
+    y = (to_numpy(F.forward(state.x)) - program.b) / program.delta**2
+    size = float(np.max(np.abs(y), initial=0.0)) or 1.0
+    return steps.first(kernel, state.x / kernel.scale, F.beside(y / size))
+
+
+def advance(
+    program: MinimaxProgram,
+    state: IterationState,
+    count: int,
+    *,
+    target: bool = False,
+    gap: float,
+) -> IterationState:
+    """Take up to `count` interior-point steps; stop early at a verdict.
+
+    Parameters
+    ----------
+    program : MinimaxProgram
+    state : IterationState
+        Not modified.
+    count : int
+        Steps to spend, one factorization each.
+    target : bool
+        Stop once ratio 1 is met or proved impossible, instead of at `gap`.
+    gap : float
+        Relative distance of the two bounds at which to stop.
+    """
+    for _ in range(count):
+        if verdict(state, target=target, gap=gap) is not None:
+            break
+        with LENIENT():
+            kernel = state.kernel or _begun(program, state)
+            kernel = steps.advance(program.kernel, kernel)
+        state = _with_fit(program, replace(state, kernel=kernel), kernel)
+        y = -finish.dual(program.kernel, kernel.at)
+        # The bound that y would give if F*(y) were zero.
+        promise = replace(state, lower=max(_promise(program, y), state.lower))
+        if state.stalled or verdict(promise, target=target, gap=gap) is not None:
+            state = _bounded(program, state, projected(program, y))
+            if verdict(state, target=target, gap=gap) is None or state.stalled:
+                state = _bounded(program, state, y)
+    return state
+
+
+def _with_fit(
+    program: MinimaxProgram, state: IterationState, now: steps.KernelState
+) -> IterationState:
+    """The state with the fit of its iterate, where that is better than the best so far."""
+    kernel, at = program.kernel, now.at
+    z = (kernel.scale * to_numpy(at.v) - program.b) / program.delta
+    if not np.isfinite(z).all():
+        return state
+    ratio, rounding = worst_ratio(program, kernel.scale * at.A, z)
+    if not ratio < state.max_ratio:
+        return state
+    return replace(state, x=kernel.scale * at.A, max_ratio=ratio, rounding=rounding)
+
+
+def _promise(program: MinimaxProgram, y: Vector) -> float:
+    mass = float(np.abs(y) @ program.delta)
+    return max(float(y @ program.b) / mass, 0.0) if mass > 0.0 else 0.0
+
+
+def _bounded(program: MinimaxProgram, state: IterationState, y: Vector) -> IterationState:
+    """With the bound by a vector, where that is better than the best so far."""
+    upper, lower = program.sides
+    y = allowed(y, lower, upper)
+    if not (np.isfinite(y).all() and y.any()):
+        return state
+    left = float(np.linalg.norm(to_numpy(program.F.adjoint(program.F.beside(y)))))
+    bound = lower_bound(program.b, program.delta, y, left, program.max_norm)
+    return replace(state, lower=bound, y=y) if bound > state.lower else state

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from quadsense.core.packed import FEATURE_ROWS
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
+from quadsense.system.memory import FLOAT64_BYTES, MIB
+from quadsense.system.watch import cholesky_flops
 
 STEPS = 8.0
 """Typical factorisations: seen 1 to 15 (docs/theory.md, section 10)."""
@@ -13,7 +16,7 @@ STEPS = 8.0
 CALLS = 12.0
 """Passes whose calls of Python a step makes: correctors, line searches, bounds (measured)."""
 
-PROOF_ENTRIES = 1 << 20
+PROOF_ENTRIES = MIB
 """Entries of F*(y) that are summed at a time."""
 
 PROOF_ARRAYS = 12
@@ -21,9 +24,6 @@ PROOF_ARRAYS = 12
 
 BLOCKS = 2
 """Blocks of written-out rows that are held at once, as measured."""
-
-BLOCK_ROWS = 1024
-"""Rows of such a block, as in `measurements.sensing`."""
 
 FACTORED = 16000
 """Unknowns up to which a normal matrix is formed, as in `minimax.coordinates`."""
@@ -42,8 +42,8 @@ rows next to few unknowns, rounding stops the method on all of them."""
 PASSES = 6.0
 """Typical passes over all rows then: seen 2 to 10."""
 
-VECTORS = 12
-"""Numbers per row then, as measured."""
+VECTORS, STEP_VECTORS = 12, 40
+"""Numbers per row then, as measured, and where all rows are in memory."""
 
 
 def grows(m: int, unknowns: int, at_hand: bool) -> bool:
@@ -90,20 +90,19 @@ class MinimaxTraits(Traits):
         if cls._grows(shape):
             some = replace(shape, m=cls._rows(shape, MOST), raw=0, at_hand=True)
             rows = cls._rows(shape, 2 * MOST) * shape.n * shape.item
-            return 8 * VECTORS * shape.m + rows + cls.memory(some)
+            return FLOAT64_BYTES * VECTORS * shape.m + rows + cls.memory(some)
         side = min(shape.m, shape.unknowns)
-        dense = 8 * side * side if side <= FACTORED else 0
+        dense = FLOAT64_BYTES * side * side if side <= FACTORED else 0
         # Few rows: K is factored, A stays implicit.
-        formed = 8 * shape.matrix_bytes if shape.m > shape.unknowns else 2 * dense
-        blocks = 8 * BLOCKS * min(BLOCK_ROWS, shape.m) * side if side < shape.m else 0
-        return 8 * 40 * shape.m + formed + 2 * dense + blocks
+        formed = FLOAT64_BYTES * shape.matrix_bytes if shape.m > shape.unknowns else 2 * dense
+        blocks = FLOAT64_BYTES * BLOCKS * min(FEATURE_ROWS, shape.m) * side if side < shape.m else 0
+        return FLOAT64_BYTES * STEP_VECTORS * shape.m + formed + 2 * dense + blocks
 
     @classmethod
     def proof_memory(cls, shape: Shape) -> int:
-        """Sums of twice the working precision, some columns of F*(y) at a time, and 256 rows."""
-        return (
-            PROOF_ARRAYS * 8 * min(shape.n**2, max(shape.n, PROOF_ENTRIES)) + 4 * 256 * shape.n * 8
-        )
+        """Sums of twice the working precision, some columns of F*(y) at a time, and a few rows."""
+        entries = min(shape.n**2, max(shape.n, PROOF_ENTRIES))
+        return FLOAT64_BYTES * (PROOF_ARRAYS * entries + FEATURE_ROWS * shape.n)
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
@@ -113,7 +112,7 @@ class MinimaxTraits(Traits):
             flops = PASSES * (some.flops + shape.product)
             return Work(flops, 0.0, PASSES * some.passes)
         m, side = float(shape.m), float(min(shape.m, shape.unknowns))
-        return Work(STEPS * (m * side * side + side**3 / 3.0), 0.0, CALLS * STEPS)
+        return Work(STEPS * (m * side * side + cholesky_flops(side)), 0.0, CALLS * STEPS)
 
     @classmethod
     def _grows(cls, shape: Shape) -> bool:

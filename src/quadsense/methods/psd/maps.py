@@ -15,7 +15,7 @@ from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import algebra, scalar
 from quadsense.device.algebra import or_there
 from quadsense.measurements.sensing import Sensing
-from quadsense.system.watch import look
+from quadsense.system.watch import eigen_flops, look
 
 
 def project(F: Sensing, X: Array) -> Array:
@@ -69,7 +69,7 @@ def positive_part(B: Array) -> tuple[Array, Any]:
     factor = cholesky(B)
     if factor is not None:
         return factor, 0.5 * scalar(np.vdot(B, B).real)
-    look(10.0 * float(len(B)) ** 3)
+    look(eigen_flops(len(B)))
     values, vectors = np.linalg.eigh(B)
     first = len(values) - int(np.count_nonzero(values > 0))  # they come in order
     kept, columns = values[first:], vectors.T[first:].copy().T  # one after the other in memory

@@ -22,7 +22,7 @@ from quadsense.methods.minimax.program import AskedRows, asked
 from quadsense.methods.psd import phases
 from quadsense.methods.psd.maps import forward, forward_error, positive_part
 from quadsense.methods.psd.phases import ConeProgram, prepare
-from quadsense.methods.psd.traits import PsdTraits, interior_fits
+from quadsense.methods.psd.traits import PsdTraits, evaluation_flops, interior_fits
 from quadsense.proofs.positive import PsdCertificate, certify
 from quadsense.vocabulary import Claim, because
 
@@ -88,7 +88,7 @@ class Psd(PsdTraits, Stepped):
     def stride(self, program: PsdProgram) -> int:
         """Evaluations worth a few milliseconds."""
         m, n = program.problem.m, program.problem.rows.n
-        return max(1, min(10, 100_000_000 // (3 * m * n**2 + 10 * n**3)))
+        return int(np.clip(STRIDE_FLOPS / evaluation_flops(m, n), 1, phases.STRIDE))
 
     def advance(
         self, program: PsdProgram, state: phases.SearchState, steps: int
@@ -127,6 +127,9 @@ class Psd(PsdTraits, Stepped):
         """A = 0."""
         return nothing(problem)
 
+
+STRIDE_FLOPS = 1e8
+"""Operations of some milliseconds."""
 
 MAX_PROJECTIONS = 4000
 """Steps of `phases` on one ratio, far above the usual dozens."""

@@ -28,7 +28,7 @@ from quadsense.core.products import basis_of_span
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.system import CGSystem
-from quadsense.methods.conic.program import KernelProgram
+from quadsense.methods.conic.program import MARGIN_ROUNDINGS, MAX_MARGIN, MIN_MARGIN, KernelProgram
 from quadsense.methods.conic.ratio import RatioState, advance_ratio, ratio_program, start_ratio
 from quadsense.methods.psd.maps import forward, forward_error, positive_part
 from quadsense.methods.psd.searches import (
@@ -45,11 +45,17 @@ from quadsense.methods.psd.searches import (
     suits_symmetric,
     symmetric_system,
 )
-from quadsense.methods.psd.traits import interior_fits, newton_flops
+from quadsense.methods.psd.traits import evaluation_flops, interior_fits, newton_flops
 from quadsense.proofs.positive import PsdCertificate, certify, lift_floor
+from quadsense.proofs.symmetric import NORM_FACTOR
+from quadsense.system.watch import eigen_flops
 
 STRIDE = 10
 """Steps between two judgements of progress (docs/theory.md, section 10)."""
+
+MAX_PROJECTIONS_PER_STEP = 4.0
+"""Steps of the interior-point method on the time of which projections go on: 15, by flops that are
+four times as slow."""
 
 FIRST_AIM = 0.8
 """Ratio aimed at first, so that the least misses are reached in the intervals, not in the limit."""
@@ -153,8 +159,8 @@ def prepare(
         near = origin if basis is None else basis.conj().T @ origin @ basis
     size = float(np.max(np.abs(ends), initial=0.0))
     error = forward_error(rows, np.sqrt(size) * np.eye(k))
-    margin = np.clip(4.0 * error / intervals.unit, 1e-7, 0.25)
-    limit = max_trace if np.isfinite(max_trace) else 1e6 * n * size
+    margin = np.clip(MARGIN_ROUNDINGS * error / intervals.unit, MIN_MARGIN, MAX_MARGIN)
+    limit = max_trace if np.isfinite(max_trace) else NORM_FACTOR * n * size
     inner = wide.widened(rows.beside(1.0 - margin))
     return ConeProgram(F, rows, basis, intervals, wide, inner, rows.beside(near), floor, limit)
 
@@ -437,9 +443,8 @@ def _patience(problem: ConeProgram) -> float:
         return np.inf
     F = problem.rows
     m, n = F.shape
-    step = min(newton_flops(max(m, F.raw.m), n, F.unknowns)) + 30.0 * float(n) ** 3
-    projection = 3.0 * m * n**2 + 10.0 * n**3
-    return float(max(2.0 * STRIDE, 0.25 * 15.0 * step / projection))
+    step = min(newton_flops(max(m, F.raw.m), n, F.unknowns)) + 3.0 * eigen_flops(n)
+    return max(2.0 * STRIDE, MAX_PROJECTIONS_PER_STEP * step / evaluation_flops(m, n))
 
 
 def _interior(problem: ConeProgram, state: SearchState, inner: RatioState) -> SearchState:

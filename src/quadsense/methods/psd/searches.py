@@ -46,7 +46,7 @@ from quadsense.methods.cg import residuals
 from quadsense.methods.cg.system import CGSystem
 from quadsense.methods.psd.maps import cholesky, forward, positive_part
 from quadsense.methods.psd.traits import kept_pairs
-from quadsense.system.watch import look
+from quadsense.system.watch import eigen_flops, look
 
 MIN_CURVATURE = 1e-12  # least curvature of a pair, in units of its norms
 MAX_TRIALS = 12  # evaluations of a line search before it gives up
@@ -398,7 +398,7 @@ def _step_misses(
 
 def _project(base: Array, step: Array, coupling: float) -> Array:
     """Return a factor of the matrix ``A >= 0`` nearest to ``base - step`` in the norm above."""
-    look(10.0 * float(len(base)) ** 3)
+    look(eigen_flops(len(base)))
     values, vectors = np.linalg.eigh(base - step)
     values, vectors = values[::-1], vectors[:, ::-1]
     # With the k largest kept, tau follows; the right k is the one that keeps just those.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from quadsense.methods.traits import Cone, Options, PsdOptions, Shape, Traits, Work
+from quadsense.system.memory import FLOAT64_BYTES, MIB
+from quadsense.system.watch import cholesky_flops, eigen_flops
 
 STEPS = 18.0
 """Typical evaluations: seen 6 to 50 (docs/theory.md, section 10)."""
@@ -15,13 +17,13 @@ PAIRS = 20
 FEWEST_PAIRS = 7
 """Of very long vectors."""
 
-PAIR_BYTES = 2**23
+PAIR_BYTES = FLOAT64_BYTES * MIB
 """Bytes of all these vectors, from which on fewer pairs are kept."""
 
 
 def kept_pairs(m: int) -> int:
     """Return how many pairs of vectors of length m the nearest fit remembers."""
-    return max(FEWEST_PAIRS, min(PAIRS, PAIR_BYTES // (16 * max(m, 1))))
+    return max(FEWEST_PAIRS, min(PAIRS, PAIR_BYTES // (2 * FLOAT64_BYTES * max(m, 1))))
 
 
 NEWTON_ENTRIES = 25_000_000
@@ -39,7 +41,12 @@ def newton_entries(m: int, n: int, size: int) -> int:
 
 def newton_flops(m: int, n: int, size: int) -> tuple[float, float]:
     """By rows, and by unknowns: there at worst twice as many rows as unknowns are solved for."""
-    return m**3 / 3.0 + float(m) ** 2 * n, m * float(size) ** 2 + 10.0 * float(size) ** 3
+    return cholesky_flops(m) + float(m) ** 2 * n, m * float(size) ** 2 + eigen_flops(size)
+
+
+def evaluation_flops(m: float, n: float) -> float:
+    """Return the operations of an evaluation: products with the rows, and eigenvectors."""
+    return 3.0 * m * n * n + eigen_flops(n)
 
 
 def interior_fits(m: int, n: int, size: int) -> bool:
@@ -88,8 +95,8 @@ class PsdTraits(Traits):
         m, size = max(shape.m, shape.raw), shape.unknowns
         if interior_fits(m, shape.n, size):
             entries = newton_entries(m, shape.n, size)
-            matrices += 8 * NEWTON_ARRAYS * entries
-        return shape.single_bytes + reduced + matrices + 8 * vectors * shape.m
+            matrices += FLOAT64_BYTES * NEWTON_ARRAYS * entries
+        return shape.single_bytes + reduced + matrices + FLOAT64_BYTES * vectors * shape.m
 
     @classmethod
     def proof_memory(cls, shape: Shape) -> int:
@@ -101,5 +108,5 @@ class PsdTraits(Traits):
         """Products with the rows and one eigendecomposition per evaluation."""
         m, k = float(shape.m), float(min(shape.m, shape.n))
         reduce = shape.weight * 4.0 * m * m * shape.n if shape.n > shape.m else 0.0
-        flops = STEPS * shape.weight * (3.0 * m * k * k + 10.0 * k**3) + reduce
+        flops = STEPS * shape.weight * evaluation_flops(m, k) + reduce
         return Work(flops, 0.0, STEPS, known=shape.target and not shape.one_sided)
