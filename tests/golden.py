@@ -1,7 +1,8 @@
 """What the package answers at one commit, written down, and compared with what it answers later.
 
     python tests/golden.py write [--file tests/golden.json.gz]
-    python tests/golden.py compare [--file tests/golden.json.gz] [--jobs 2]
+    python tests/golden.py compare [--file tests/golden.json.gz] [--jobs 2] [--only rank]
+                                   [--count 200]
 
 A change of structure is to change no answer. The file holds, for 2,000 problems of `generator.py`
 that ask for one A of all that fit and 500 of `answers.py`, the status, the objective and its proven
@@ -79,10 +80,21 @@ def _number(value: Any) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def answers_of(jobs: int) -> list[Answer]:
-    """Return the answers to all problems, in order."""
+def chosen(only: str | None, count: int | None) -> list[int]:
+    """Return the places of the problems to solve: over that cone, and that many at most."""
+    places = [
+        place
+        for place, (kind, seed) in enumerate(names())
+        if only is None or (kind == "generator" and generator.problem(seed).cone == only)
+    ]
+    return places[:count]
+
+
+def answers_of(places: list[int], jobs: int) -> list[Answer]:
+    """Return the answers to these problems, in order."""
+    asked = names()
     with mp.get_context("spawn").Pool(jobs) as pool:
-        return list(pool.imap(answer, names(), chunksize=10))
+        return list(pool.imap(answer, [asked[place] for place in places], chunksize=10))
 
 
 def differences(before: Answer, now: Answer) -> str:
@@ -119,16 +131,23 @@ def main() -> None:
     parser.add_argument("task", choices=("write", "compare"))
     parser.add_argument("--file", type=Path, default=FILE)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--count", type=int, help="compare that many problems only, the first")
+    parser.add_argument(
+        "--only", choices=("symmetric", "psd", "rank"), help="compare those over that cone only"
+    )
     given = parser.parse_args()
-    now = answers_of(given.jobs)
+    some = given.task == "compare"
+    places = chosen(given.only if some else None, given.count if some else None)
+    now = answers_of(places, given.jobs)
     if given.task == "write":
         text = json.dumps(now, separators=(",", ":"))
         given.file.write_bytes(gzip.compress(text.encode(), mtime=0))
         print(f"{len(now)} answers, {given.file.stat().st_size / 1024:.0f} KiB: {given.file.name}")
         return
-    before = json.loads(gzip.decompress(given.file.read_bytes()))
+    written = json.loads(gzip.decompress(given.file.read_bytes()))
+    before, asked = [written[place] for place in places], [names()[place] for place in places]
     worse = 0
-    for (kind, seed), old, new in zip(names(), before, now, strict=True):
+    for (kind, seed), old, new in zip(asked, before, now, strict=True):
         if what := differences(old, new):
             worse += 1
             print(f"{kind} {seed}: {what}")

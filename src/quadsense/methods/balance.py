@@ -20,7 +20,7 @@ from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.costs import conjugate_above, permitted
 from quadsense.proofs.definite import cholesky, solve
-from quadsense.system.watch import look
+from quadsense.system.watch import cholesky_flops, look
 
 Real = npt.NDArray[np.float64]
 
@@ -222,7 +222,7 @@ def _moves(F: Sensing, freedom: Vector) -> Callable[[Real], Vector] | None:
     if float(m) * size * min(m, size) <= MAX_ROW_FLOPS:
         return _by_rows(F, np.sqrt(freedom))
     M = F.normal(freedom)
-    look(len(M) ** 3 / 3.0)
+    look(cholesky_flops(len(M)))
     M[np.diag_indices(len(M))] += 1e-14 * float(np.trace(M)) / len(M)
     factor = cholesky(M, overwrite=True)
     if factor is None:

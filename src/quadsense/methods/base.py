@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
@@ -21,6 +22,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.traits import Options
 from quadsense.proofs.infeasible import Prover
 from quadsense.proofs.rounding import Enclosure
+from quadsense.system.watch import real_flops
 from quadsense.typing import NormName
 from quadsense.vocabulary import Claim
 
@@ -280,7 +282,7 @@ SAME = 1.0 - 1e-12
 
 def product_flops(F: Sensing) -> float:
     """Return the float64 flops of F or of its adjoint, of rows that are dense."""
-    return (8.0 if F.is_complex else 2.0) * F.m * float(F.n) ** 2
+    return 2.0 * real_flops(F.is_complex) * F.m * float(F.n) ** 2
 
 
 def stride_of(problem: Problem, flops: float) -> int:
@@ -311,7 +313,7 @@ class Stepped:
 
     def patience(self, program: Any) -> int:
         """No end: the method itself says when it is stuck."""
-        return 2**62
+        return sys.maxsize
 
     def correct(self, program: Any, state: Any, z: Array, goal: float) -> Any:
         """The same state: its ratio includes a rounding bound already."""

@@ -14,7 +14,8 @@ from quadsense.core.forms import MeasuredForm
 from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
-from quadsense.system.watch import look
+from quadsense.system.memory import MIB
+from quadsense.system.watch import eigen_flops, look
 
 Matrix = npt.NDArray[Any]
 
@@ -24,7 +25,7 @@ MAX_STEPS = 40
 MIN_FALL = 0.6
 """Share of the worst miss that a step must leave, or it was the last: a double root leaves 1/4."""
 
-MAX_ENTRIES = 2**25
+MAX_ENTRIES = 32 * MIB
 """Numbers in the derivative of all equalities by a factor, 256 MiB: beyond, none is tried."""
 
 MAX_EQUALITIES = 4000
@@ -88,7 +89,7 @@ class _Solver:
     """Solves with a symmetric positive semidefinite matrix, what is rounding left out."""
 
     def __init__(self, K: Matrix) -> None:
-        look(10.0 * float(len(K)) ** 3)
+        look(eigen_flops(len(K)))
         values, self._vectors = sl.eigh(K, check_finite=False)
         kept = values > LOST_SHARE * max(float(values[-1]), 0.0)
         self._inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)

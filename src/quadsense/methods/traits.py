@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_a
 import numpy as np
 
 from quadsense.core.records import record
-from quadsense.system.memory import MAX_FORMED_BYTES
+from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
+from quadsense.system.watch import real_flops
 from quadsense.typing import DEFAULT_GAP, is_number
 
 T = TypeVar("T")
@@ -172,7 +173,7 @@ class Shape:
     def nearest_by_rows(self) -> bool:
         """Whether the nearest matrix is sought by an active set of the rows: K is formed."""
         plain = self.cone == "symmetric" and not (self.constrained or self.mixed)
-        formed = self.m < self.unknowns and 4 * self.m**2 <= MAX_FORMED_BYTES
+        formed = self.m < self.unknowns and FLOAT64_BYTES * self.m**2 <= 2 * MAX_FORMED_BYTES
         return plain and formed and self.prefer == "nearest"
 
     @property
@@ -198,12 +199,12 @@ class Shape:
     @property
     def item(self) -> int:
         """Bytes of an entry of A."""
-        return 16 if self.complex else 8
+        return FLOAT64_BYTES * (2 if self.complex else 1)
 
     @property
     def weight(self) -> float:
         """Real multiplications in a multiplication of two entries of U."""
-        return 4.0 if self.complex else 1.0
+        return real_flops(self.complex)
 
     @property
     def row_bytes(self) -> int:

@@ -16,8 +16,7 @@ from quadsense import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.low_rank.passes import evaluate
-from quadsense.methods.low_rank.program import prepare, weights_by_level
-from quadsense.methods.low_rank.question import FactorBounds, asked
+from quadsense.methods.low_rank.program import FactorBounds, asked, prepare, weights_by_level
 from quadsense.methods.low_rank.rest import Trusted, is_settled, model_of, settled
 from quadsense.methods.low_rank.starts import random_start
 from quadsense.methods.low_rank.steps import jacobian, normal_equations

@@ -16,6 +16,7 @@ the distance of reading i from its end.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,7 +43,13 @@ from quadsense.methods.base import (
     weighed_rows,
 )
 from quadsense.methods.cg import residuals
-from quadsense.methods.cg.damped import Damped, DampedProgram, matrix_of
+from quadsense.methods.cg.damped import (
+    MAX_INWARDS,
+    MAX_STRETCH_STEPS,
+    Damped,
+    DampedProgram,
+    matrix_of,
+)
 from quadsense.methods.cg.system import (
     CGSystem,
     NormalOperator,
@@ -254,12 +261,12 @@ def _fitted_directly(system: CGSystem, state: residuals.CGState) -> residuals.CG
 MAX_GAP = 3e-8
 """Relative gap at which to stop."""
 
-INWARD_GAP_SHARE, MAX_INWARDS = 0.3, 1e-3
+INWARD_GAP_SHARE = 0.3
 """How far ends are moved inwards, so that readings may be off by as much: what costs this share of
-that gap, and at most this many half-widths."""
+that gap, and at most `MAX_INWARDS` half-widths."""
 
-MAX_STEP_RESIDUAL, MAX_PRODUCTS = 1e-3, 400
-"""Residual of a step, relative to that before it, and products at most."""
+MAX_STEP_RESIDUAL = 1e-3
+"""Residual of a step, relative to that before it; it takes `MAX_STRETCH_STEPS` products at most."""
 
 MAX_EXCHANGES = 3
 """Exchanges of all rows at once after the fewest that were wrong: then x moves along a line."""
@@ -304,7 +311,7 @@ class ActiveSetState:
     values: Vector
     max_ratio: float = np.inf
     gap: float = np.inf
-    fewest: int = 2**62
+    fewest: int = sys.maxsize
     rounds: int = 0
     alone: bool = False
     iteration: int = 0
@@ -499,7 +506,7 @@ def _solved(program: NearestProgram, held: Vector, right: Vector) -> Vector:
     d, left, direction = np.zeros_like(right), right, right
     (size,) = numbers(right @ right)
     enough = MAX_STEP_RESIDUAL**2 * size
-    for _ in range(MAX_PRODUCTS):
+    for _ in range(MAX_STRETCH_STEPS):
         if not size > enough:  # NaN too
             break
         look(2.0 * program.step_flops)

@@ -36,6 +36,7 @@ from quadsense.core.products import Float, Inexact
 from quadsense.core.records import changed, record
 from quadsense.device import numbers, waits
 from quadsense.methods.cg.system import (
+    RATE_STEPS,
     CGDirection,
     CGSystem,
     Vector,
@@ -65,8 +66,6 @@ MAX_GRADIENT = 1e-4
 MIN_GRADIENT = 1e-12
 # Distance to the least-squares residual, in units of delta, at which that fit is kept.
 MAX_DISTANCE = 1e-2
-# Steps between forecasts, and those by which the rate is judged.
-STEPS_PER_FORECAST = 4
 # Preconditioned steps in which the largest ratio must halve.
 MAX_STEPS_PER_HALVING = 64
 # Coarse products (TF32, of roundoff 2^-11): what they make of the residual that a stretch of them
@@ -375,10 +374,10 @@ def _ahead(system: CGSystem, state: CGState, most: int) -> int:
     """
     if not waits(state.z) or state.preconditioned:
         return 1
-    if len(state.decreases) <= STEPS_PER_FORECAST:
-        return min(most, STEPS_PER_FORECAST)
-    before, last = float(state.decreases[-1 - STEPS_PER_FORECAST]), float(state.decreases[-1])
-    rate = 0.5 * math.log(before / last) / STEPS_PER_FORECAST if before > last > 0.0 else 0.0
+    if len(state.decreases) <= RATE_STEPS:
+        return min(most, RATE_STEPS)
+    before, last = float(state.decreases[-1 - RATE_STEPS]), float(state.decreases[-1])
+    rate = 0.5 * math.log(before / last) / RATE_STEPS if before > last > 0.0 else 0.0
     if system.coarse and not state.double:
         due = state.max_ratio / max(1.0, COARSE_STRETCH * float(state.ratios[-1 - state.span.size]))
     elif system.overdetermined:
@@ -546,7 +545,7 @@ def _should_precondition(system: CGSystem, state: CGState, size: float) -> bool:
     It is also made when twice its cost is spent, so that a wrong forecast costs a bounded factor.
     """
     k = state.iteration
-    if state.preconditioned or k < FIRST_FORECAST or k % STEPS_PER_FORECAST:
+    if state.preconditioned or k < FIRST_FORECAST or k % RATE_STEPS:
         return False
     if not system.factor_fits:
         return False

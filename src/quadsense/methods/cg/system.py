@@ -467,6 +467,8 @@ def _share(F: Sensing) -> float:
 
 # Share of ||z||^2 below which a decrease is mostly rounding.
 MIN_DECREASE = 1e-10
+# Steps by which the rate is judged.
+RATE_STEPS = 4
 
 
 def distance_left(decreases: Vector, left: float) -> float:
@@ -481,11 +483,12 @@ def distance_left(decreases: Vector, left: float) -> float:
     """
     if len(decreases) > 1 and np.max(decreases[-2:]) <= MIN_DECREASE * left:
         return float(np.sqrt(np.sum(decreases[-2:])))
-    if len(decreases) < 5:
+    if len(decreases) <= RATE_STEPS:
         return np.inf
-    if decreases[-1] >= decreases[-5]:
+    last, before = decreases[-1], decreases[-1 - RATE_STEPS]
+    if last >= before:
         return np.inf
-    rate = (decreases[-1] / decreases[-5]) ** 0.25
+    rate = (last / before) ** (1.0 / RATE_STEPS)
     if rate == 1.0:
         return np.inf
     return float(np.sqrt(np.max(decreases[-2:]) * rate / (1.0 - rate)))
@@ -507,7 +510,7 @@ def steps_left(decreases: Vector, target: float) -> float:
         first, second = (0.5 * float(np.log(a / b)) for a, b in pairwise(sums))
     e = float(np.clip(np.log2(second / first), 0.02, 1.0))
     # The logarithm fell by `second` between the starts of the last two ranges.
-    rate = second * e / (0.5**e - 0.25**e)
+    rate = second * e / (0.5**e * (1.0 - 0.5**e))
     return k * float(np.expm1(min(np.log1p(e * target / rate) / e, 50.0)))
 
 

@@ -13,6 +13,7 @@ from quadsense.methods.descent.traits import (
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.traits import Cone, DeviceOptions, Options, Shape, Traits, Work
 from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
+from quadsense.system.watch import cholesky_flops
 
 ENTRY = 9.0
 """Flops in whose time a product reads an entry of K from memory (measured)."""
@@ -71,7 +72,7 @@ def plain_steps(m: int, unknowns: int, gain: float) -> float:
 
 def factor_flops(side: float, build: float) -> float:
     """Return the work of forming and factoring a system in single precision."""
-    return SINGLE_TIME * side * (side * side / 3.0 + build)
+    return SINGLE_TIME * (cholesky_flops(side) + side * build)
 
 
 class ConjugateGradientTraits(Traits):

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from quadsense.methods.traits import Cone, Options, Shape, Traits, Work, option
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.memory import BLOCK_ELEMENTS, FLOAT64_BYTES
 from quadsense.typing import NormName, ScheduleName, is_number, is_whole
 
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 NORMS: tuple[NormName, ...] = get_args(NormName)
 
-GRAM_BLOCKS = 5
-"""Blocks that a product with K holds at once where K is not formed, as measured."""
+GRAM_BLOCKS, VECTORS = 5, 16
+"""Blocks that a product with K holds at once where K is not formed, as measured, and vectors of the
+length of the readings."""
 
 SPARSE_ENTRY = 200.0
 """Flops in whose time an entry of a sparse K is found, as measured: 4 ns."""
@@ -100,19 +101,19 @@ class WithGram(Traits):
     @classmethod
     def memory(cls, shape: Shape) -> int:
         """K, and some vectors."""
-        return 8 * 16 * shape.m + gram_bytes(shape)
+        return VECTORS * FLOAT64_BYTES * shape.m + gram_bytes(shape)
 
 
 def gram_bytes(shape: Shape) -> int:
     """Bytes of K in its form, with what is held while it is made."""
     m = shape.m
     if shape.gram == "explicit":
-        return 3 * 8 * m * m
+        return 3 * FLOAT64_BYTES * m * m
     if shape.gram == "sparse":
         return int(20 * shape.density * m * m)
     if shape.gram == "identity":
         return 0
-    return 4 * shape.matrix_bytes + 8 * GRAM_BLOCKS * min(BLOCK_ELEMENTS, m * m)
+    return 4 * shape.matrix_bytes + FLOAT64_BYTES * GRAM_BLOCKS * min(BLOCK_ELEMENTS, m * m)
 
 
 def gram_entries(shape: Shape) -> float:
@@ -133,7 +134,7 @@ def gram_work(shape: Shape, steps: float, share: float = 1.0) -> Work:
     if shape.gram == "identity":
         return Work(shape.weight * m * m * shape.n, 2.0 * shape.row_bytes, steps)
     if shape.gram in ("explicit", "sparse"):
-        return Work(gram_flops(shape), share * steps * 8.0 * gram_entries(shape), steps)
+        return Work(gram_flops(shape), share * steps * FLOAT64_BYTES * gram_entries(shape), steps)
     return Work(steps * 2.0 * shape.product, steps * 2.0 * shape.row_bytes, steps)
 
 

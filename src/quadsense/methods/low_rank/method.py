@@ -52,14 +52,16 @@ from quadsense.methods.low_rank.phases import (
     why_not,
 )
 from quadsense.methods.low_rank.program import (
+    FactorQuestion,
     LowRankProgram,
     Matrix,
+    Vector,
+    asked,
     default_restarts,
     prepare,
     rows_are_ample,
     takes_normal_equations,
 )
-from quadsense.methods.low_rank.question import FactorQuestion, Vector, asked
 from quadsense.methods.low_rank.rest import fits_exactly
 from quadsense.methods.low_rank.starts import (
     Draw,

@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from quadsense.device import numbers, scalar
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.low_rank.program import LowRankProgram, Matrix
-from quadsense.methods.low_rank.question import Vector
+from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector
 
 # Of float64: the distance of 1 from the next number, and the smallest one of all digits.
 EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)

@@ -16,9 +16,7 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_bound
-from quadsense.methods.low_rank.program import MAX_DENSE_UNKNOWNS, LowRankProgram, Matrix
-from quadsense.methods.low_rank.question import Vector
-from quadsense.methods.low_rank.starts import EIGH_FLOPS
+from quadsense.methods.low_rank.program import MAX_DENSE_UNKNOWNS, LowRankProgram, Matrix, Vector
 from quadsense.methods.low_rank.steps import (
     Indices,
     as_real,
@@ -28,7 +26,7 @@ from quadsense.methods.low_rank.steps import (
     shortened,
     turned,
 )
-from quadsense.system.watch import look
+from quadsense.system.watch import eigen_flops, look
 
 # Bounds on the rounding of a residual up to which it is one, relative to the factor's own rounding.
 MAX_ROUNDINGS = 4.0
@@ -399,7 +397,7 @@ def after_walk(
             model = model_of(free, loss, held)
             if not model.right.size:  # what is held leaves nothing free
                 break
-            look(EIGH_FLOPS * len(model.right) ** 3)
+            look(eigen_flops(len(model.right)))
             trusted = Trusted(model.right, model.curved)
         x, gain = trusted.step(radius)
         D = shortened(point.Y, model.step(point, x))

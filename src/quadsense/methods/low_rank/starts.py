@@ -24,14 +24,12 @@ from quadsense.methods.low_rank.passes import (
     weighted_rows_product,
 )
 from quadsense.methods.low_rank.program import LowRankProgram, Matrix, rows_are_ample
-from quadsense.system.watch import look
+from quadsense.system.watch import eigen_flops, look
 
 # Up to this order a matrix is formed and decomposed; beyond, only products with it are taken.
 MAX_FORMED_ORDER = 2000
 # Eigenvalues below this share of the largest are the rounding of the others.
 MIN_EIGENVALUE_SHARE = 1e-13
-# Flops of an eigendecomposition, of the order to the third power.
-EIGH_FLOPS = 10.0
 # Powers of two between which the largest entry of a factor is a start.
 MIN_START_POWER, MAX_START_POWER = -60, 20
 # What an eigenvalue of the wrong sign is replaced by, as a share of the largest.
@@ -67,7 +65,7 @@ def leading_factor(
         values, vectors = _spectrum(fit.form)
         values, vectors = values[-count:], vectors[:, -count:]
     elif n <= MAX_FORMED_ORDER:
-        look(EIGH_FLOPS * float(n) ** 3)
+        look(eigen_flops(n))
         values, vectors = eigh(np.asarray(fit), subset_by_index=(n - count, n - 1))
     elif rank is None or rank >= n - 1:
         return None
@@ -108,7 +106,7 @@ def _signed_factor(problem: LowRankProgram, fit: SensedMatrix, exponent: int) ->
     if isinstance(form, FactorForm) and form.factor.shape[1] >= plus + minus:
         values, vectors = _spectrum(form)
     elif n <= MAX_FORMED_ORDER:
-        look(EIGH_FLOPS * float(n) ** 3)
+        look(eigen_flops(n))
         values, vectors = eigh(np.asarray(fit))
     else:
         return None
@@ -120,7 +118,7 @@ def _signed_factor(problem: LowRankProgram, fit: SensedMatrix, exponent: int) ->
 def _spectrum(form: FactorForm) -> tuple[Matrix, Matrix]:
     """Return the eigenvalues of ``X S X*`` in the span of X, in ascending order, and vectors."""
     X = to_numpy(form.factor)
-    look(EIGH_FLOPS * float(X.shape[0]) * X.shape[1] ** 2)
+    look(2.0 * float(X.shape[0]) * X.shape[1] ** 2)
     Q, R = np.linalg.qr(X)
     signs = np.ones(X.shape[1]) if form.signs is None else form.signs
     values, vectors = np.linalg.eigh((R * signs) @ R.conj().T)

@@ -39,8 +39,7 @@ from quadsense.methods.low_rank.passes import (
     project,
     quartic_minimum,
 )
-from quadsense.methods.low_rank.program import LowRankProgram, Matrix
-from quadsense.methods.low_rank.question import Vector
+from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector
 from quadsense.system.watch import look
 
 # Share of ``||X* X||_F`` below which ``||X S X*||_F`` counts as what cancellation left.
