@@ -249,3 +249,14 @@ def test_published_counts_of_two_photons():
     k, scales = np.array(counts, float), np.linspace(0.9, 1.1, 201) * sum(counts[:4])
     theirs = min(deviance(U, scale * printed, k, 1.0) for scale in scales)
     assert deviance(U, result.A, k, 1.0) < theirs
+
+
+def test_measurements_have_frequencies_and_shots_as_weights():
+    U, k, N = problem(0, shots=60)
+    asked = {"prefer": "likelihood", "psd": True, "trace": 1, "gap": 1e-7}
+    held = quadsense.solve(quadsense.Measurements(U, k / N, weights=N), **asked)
+    assert held.objective == pytest.approx(quadsense.solve(U, k, shots=N, **asked).objective)
+    with pytest.raises(ValueError, match="takes no tolerance"):
+        quadsense.solve(quadsense.Measurements(U, k, shots=N), **asked)
+    with pytest.raises(ValueError, match="out of how many"):
+        quadsense.solve(quadsense.Measurements(U, k / N), **asked)
