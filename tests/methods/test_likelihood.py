@@ -220,3 +220,43 @@ def test_a_result_is_saved_with_what_verifies_it(tmp_path):
     assert again.certificate.verify(U, k / t)
     assert not again.certificate.verify(U, 2 * k / t)
     assert "deviance" in result.message
+
+
+def test_published_counts_of_two_photons():
+    """James, Kwiat, Munro & White, Phys. Rev. A 64, 052312 (2001): 16 counts and their estimate."""
+    s = np.sqrt(0.5)
+    beams = {"H": [1, 0], "V": [0, 1], "D": [s, s], "R": [s, -1j * s], "L": [s, 1j * s]}
+    pairs = [
+        "HH", "HV", "VV", "VH", "RH", "RV", "DV", "DH", "DR", "DD", "RD", "HD", "VD", "VL", "HL",
+        "RL",
+    ]  # fmt: skip
+    counts = [
+        34749, 324, 35805, 444, 16324, 17521, 13441, 16901, 17932, 32028, 15132, 17238, 13171,
+        17170, 16722, 33586,
+    ]  # fmt: skip
+    printed = np.array([
+        [0.5069, -0.0239 + 0.0106j, -0.0412 - 0.0221j, 0.4833 + 0.0329j],
+        [-0.0239 - 0.0106j, 0.0048, 0.0023 + 0.0019j, -0.0296 - 0.0077j],
+        [-0.0412 + 0.0221j, 0.0023 - 0.0019j, 0.0045, -0.0425 + 0.0192j],
+        [0.4833 - 0.0329j, -0.0296 + 0.0077j, -0.0425 - 0.0192j, 0.4839],
+    ])  # fmt: skip
+    U = np.array([np.kron(beams[a], beams[b]) for a, b in pairs])
+    result = quadsense.solve(U, counts, exposure=1.0, prefer="likelihood", psd=True, gap=1e-6)
+    rho = result.A / np.trace(result.A).real
+    assert result.status == "optimal"
+    # Theirs is by a Gaussian approximation of the likelihood, with a fixed number of pairs.
+    assert np.abs(rho - printed).max() < 0.025
+    k, scales = np.array(counts, float), np.linspace(0.9, 1.1, 201) * sum(counts[:4])
+    theirs = min(deviance(U, scale * printed, k, 1.0) for scale in scales)
+    assert deviance(U, result.A, k, 1.0) < theirs
+
+
+def test_measurements_have_frequencies_and_shots_as_weights():
+    U, k, N = problem(0, shots=60)
+    asked = {"prefer": "likelihood", "psd": True, "trace": 1, "gap": 1e-7}
+    held = quadsense.solve(quadsense.Measurements(U, k / N, weights=N), **asked)
+    assert held.objective == pytest.approx(quadsense.solve(U, k, shots=N, **asked).objective)
+    with pytest.raises(ValueError, match="takes no tolerance"):
+        quadsense.solve(quadsense.Measurements(U, k, shots=N), **asked)
+    with pytest.raises(ValueError, match="out of how many"):
+        quadsense.solve(quadsense.Measurements(U, k / N), **asked)

@@ -188,9 +188,15 @@ def in_frame(query: Query, columns: Columns) -> Query:
 def _check_likelihood(query: Query, data: Measurements, target: bool, low_rank: bool) -> None:
     """Refuse a likelihood without counts, or without what bounds it."""
     if target:
-        raise ValueError("prefer='likelihood' goes by counts alone: measurements with no tolerance")
+        raise ValueError(
+            "prefer='likelihood' takes no tolerance: make the measurements with relative "
+            "frequencies as b, and weights=shots"
+        )
     if data.weights is None:
-        raise ValueError("prefer='likelihood' needs shots=, exposure= or weights=")
+        raise ValueError(
+            "prefer='likelihood' needs to know out of how many: give shots= or exposure=, or "
+            "measurements with weights=shots"
+        )
     if query.exposure is None and data.fixed_trace is None:
         raise ValueError(
             "prefer='likelihood' of counts out of shots needs trace=: the larger A, the likelier"

@@ -163,14 +163,17 @@ class Region:
         """Whether no state is in the region, proved; False where that was not found out."""
         return self.interval(np.eye(self.probes.n)) is None
 
-    def interval(self, C: npt.NDArray[Any]) -> tuple[float, float] | None:
-        """Return certified ends of ``tr(C rho)`` over the region; None where it is empty."""
+    def interval(self, C: npt.NDArray[Any], quick: bool = False) -> tuple[float, float] | None:
+        """Return certified ends of ``tr(C rho)`` over the region; None where it is empty.
+
+        With `quick`, and beyond `MAX_REGION_QUBITS`, its strings are bounded one by one.
+        """
         values = np.linalg.eigvalsh(C)
         least, most = float(values[0]), float(values[-1])
         if self.pooled and isinstance(self.given, Counts):
             found = self._term_by_term(C)
             least, most = max(least, found[0]), min(most, found[1])
-            if self.q > MAX_REGION_QUBITS:
+            if quick or self.q > MAX_REGION_QUBITS:
                 return least, most
         kind = C.astype(np.complex128 if self.probes.is_complex else np.float64)
         mix = self._sums if self.pooled and isinstance(self.given, Counts) else None

@@ -1,0 +1,70 @@
+"""State tomography inside qiskit-experiments with our fitter: does it give the true state?
+
+    python benchmarks/tomography_qiskit.py
+
+Needs qiskit-experiments and qiskit-aer. The experiments and thresholds are those of its own tests
+that compare with the true state: all measurements of one and two qubits (fidelity above .99), GHZ
+states of four qubits with readout errors in the measurement basis (above .945), and parts of three
+qubits in another order (above .95).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from qiskit import QuantumCircuit, quantum_info
+from qiskit_aer import AerSimulator
+from qiskit_aer.noise import NoiseModel
+from qiskit_experiments.data_processing import LocalReadoutMitigator
+from qiskit_experiments.library import StateTomography
+from qiskit_experiments.library.tomography.basis import PauliMeasurementBasis
+from task_list import verdict
+
+from quadsense.tomography import QiskitFitter
+
+
+def run(name: str, experiment: StateTomography, simulator: AerSimulator, least: float) -> None:
+    """Run one with our fitter and print the fidelity with the target."""
+    fitter = QiskitFitter()
+    experiment.analysis.set_options(fitter=fitter)
+    data = experiment.run(simulator, shots=5000).block_for_results()
+    (found,) = [
+        float(each.value) for each in data.analysis_results() if each.name == "state_fidelity"
+    ]
+    assert fitter.estimate is not None
+    own = fitter.estimate.fidelity(quantum_info.DensityMatrix(experiment.analysis.options.target))
+    same = abs(own.value - found) < 1e-6
+    print(f"{name}: fidelity {found:.4f} (at least {least}: {verdict(found > least and same)}), "
+          f"ours {own}, consistent {fitter.estimate.consistent}", flush=True)  # fmt: skip
+
+
+def main() -> None:
+    """Run all."""
+    plain = AerSimulator(seed_simulator=1234)
+    for qubits in (1, 2):
+        target = quantum_info.random_statevector(2**qubits, seed=1234)
+        run(f"{qubits} qubits", StateTomography(target), plain, 0.99)
+    parts = QuantumCircuit(3)
+    for k in range(3):
+        parts.append(quantum_info.random_unitary(2, seed=1111 + k), [k])
+    for chosen in ([0], [2, 0], [1, 2]):
+        run(
+            f"qubits {chosen} of 3", StateTomography(parts, measurement_indices=chosen), plain, 0.95
+        )
+    matrices = [
+        np.array([[0.95 - 0.01 * k, 0.1 + 0.01 * k], [0.05 + 0.01 * k, 0.9 - 0.01 * k]])
+        for k in range(4)
+    ]
+    noise = NoiseModel()
+    for k, matrix in enumerate(matrices):
+        noise.add_readout_error(matrix.T, [k])
+    circuit = QuantumCircuit(4)
+    circuit.h(0)
+    for k in range(1, 4):
+        circuit.cx(k - 1, k)
+    basis = PauliMeasurementBasis(mitigator=LocalReadoutMitigator(matrices))
+    noisy = AerSimulator(noise_model=noise, seed_simulator=1234)
+    run("4 qubits, readout errors", StateTomography(circuit, measurement_basis=basis), noisy, 0.945)
+
+
+if __name__ == "__main__":
+    main()
