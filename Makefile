@@ -67,7 +67,7 @@ test-deep: $(VENV)/.installed-dev  ## Solve 50,000 generated problems, check eve
 test-golden: $(VENV)/.installed-dev  ## Compare 2,500 answers with those written down in tests/golden.json.gz
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/golden.py compare
 
-mutation: $(VENV)/.installed-dev  ## Change the code that proves things, see whether a test notices (half an hour)
+mutation: $(VENV)/.installed-dev  ## Change the code that proves things, see whether a test notices (long)
 	$(BIN)/python tests/mutation.py --count 150
 
 coverage: $(VENV)/.installed-dev  ## Lines and branches that tests of proofs and certificates run (minutes)

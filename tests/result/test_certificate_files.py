@@ -62,11 +62,41 @@ def of_many(seeds):
 # --- accepted ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [3, 9, 20, 37, 20002, 20009])
+@pytest.mark.parametrize("seed", [3, 9, 20, 37, 214, 279, 20002, 20009])
 def test_what_is_written_of_a_solve_is_true_by_both_checkers(seed):
     found = [(name, held) for name, held in cases.of_seed(seed) if held]
     assert found
     assert [agreed(held) for _, held in found] == [True] * len(found)
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+@pytest.mark.parametrize("psd", [False, True])
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_what_is_written_of_a_contradiction_is_true_by_both_checkers(is_complex, psd, allowed):
+    rng = np.random.default_rng([28, is_complex, psd])
+    U = rng.standard_normal((8, 2)) + 1j * is_complex * rng.standard_normal((8, 2))
+    U = U if is_complex else U.real
+    b = rng.standard_normal(8) - 0.5
+    result = quadsense.solve(U, b, delta=0.01, psd=psd, allow_violations=allowed)
+    held = certificates.fields_of(result.certificate, None, False)
+    assert held["claim"] == "infeasible"
+    assert ("proofs" in held) == bool(allowed)
+    assert agreed(held)
+
+
+@pytest.mark.parametrize("trace", [None, 1.0])
+def test_what_is_written_of_sums_over_rows_is_true_by_both_checkers(trace):
+    rng = np.random.default_rng(29)
+    U, W = rng.standard_normal((6, 3)), rng.standard_normal((8, 6))
+    X = rng.standard_normal((3, 2))
+    X = X / np.linalg.norm(X)
+    b = W @ np.sum((U @ X) ** 2, axis=1)
+    asked = {"trace": trace, "psd": True, "prefer": "min_trace"}
+    result = quadsense.solve(U, b, delta=0.01, mix=W, **asked)
+    for objective in (False, True):
+        held = certificates.fields_of(result.certificate, None, objective)
+        assert len(held["forms"]) == 8 + (trace is not None)
+        assert agreed(held)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -211,6 +241,7 @@ LEAST = {
     "format": "quadsense-certificate", "version": "1.0", "claim": "least_squares", "n": 1, "m": 2,
     "U": [1, 1], "b": [1, 3], "weights": [1, 1], "y": [2, -2], "lower": 2, "upper": 2, "A": [2],
 }  # fmt: skip
+RANGE = LEAST | {"claim": "interval", "C": [1]}
 SEEN = LEAST | {"y": [2, -1.75], "sigma": 1.375, "scales": [0, 0], "lower": 0.5}
 
 
@@ -230,6 +261,34 @@ SEEN = LEAST | {"y": [2, -1.75], "sigma": 1.375, "scales": [0, 0], "lower": 0.5}
         ({"claim": "nearest", "prior": [1], "y": [0, 0], "lower": 0, "upper": 0.5}, False),
         ({"claim": "nearest", "lo": [1, 1], "y": [-1, -1], "lower": 1, "upper": 2}, True),
         ({"claim": "nearest", "lo": [1, 1], "y": [-1, -1], "lower": 1.1, "upper": 2}, False),
+        ({"upper": None}, True),
+        ({"lower": None}, True),
+        (
+            {"claim": "interval", "C": [1], "lo": [1, 1], "y": [-1, 0], "lower": 1, "upper": None},
+            True,
+        ),
+        (
+            {
+                "claim": "interval",
+                "C": [1],
+                "hi": [1, 1],
+                "y_upper": [1, 0],
+                "lower": None,
+                "upper": 1,
+            },
+            True,
+        ),
+        (
+            {
+                "claim": "interval",
+                "C": [1],
+                "hi": [1, 1],
+                "y_upper": [1, 0],
+                "lower": None,
+                "upper": 0.9,
+            },
+            False,
+        ),
         (SEEN, True),
         (SEEN | {"sigma": 1.5}, False),  # the square root of 2 is less
         (SEEN | {"scales": [0, None], "sigma": 0.5, "lower": 0.25}, True),
@@ -325,6 +384,13 @@ def test_the_checker_runs_by_itself_and_its_statuses_are_as_documented(tmp_path)
         assert run.returncode == status
         assert "Traceback" not in run.stderr
         assert run.stdout[:4] == {0: "TRUE", 3: "FALS", 2: ""}[status]
+
+
+@pytest.mark.parametrize(("change", "status"), [({}, 0), ({"b": [1, 1, 5]}, 3)])
+def test_the_status_says_whether_the_claim_is_true(change, status, tmp_path, capsys):
+    (tmp_path / "c.json").write_text(json.dumps(EXAMPLE | change))
+    assert checker.main([str(tmp_path / "c.json")]) == status
+    assert capsys.readouterr().out.startswith("FALSE: " if status else "TRUE: ")
 
 
 def test_the_checker_is_one_short_file_of_the_standard_library():
