@@ -737,7 +737,7 @@ def test_arrays_are_named_and_what_only_python_can_say_is_left_to_it():
 def test_options_of_the_command_are_there():
     command = cli.commands["solve"]
     known = {flag for each in command.get_params(Context(command)) for flag in each.opts}
-    only_python = {"mix", "callback", "progress"}
+    only_python = {"mix", "callback", "progress", "exposure", "background"}  # of arrays, not files
     assert {flag_of(name) for name in PARAMETERS.keys() - only_python} <= known
 
 
