@@ -225,6 +225,9 @@ def _thinned(F: Sensing) -> Sensing:
 # Steps per stage, and penalties, of a lift.
 MAX_LIFT_STEPS = 20
 LIFT_PENALTY, LIFT_GROWTH = 1e-3, 3.0
+# The same where rows are sparse: few of them carry most of what zero misses, and any penalty
+# larger than that folds the rest up before it has spread out.
+LIFT_PENALTY_SPARSE, LIFT_GROWTH_SPARSE = 1e-7, 10.0
 MIN_DAMPING, MAX_DAMPING = 1e-12, 1e8
 DAMPING_FACTOR = 5.0
 # Where less than this of a step is taken, it was damped too little.
@@ -524,7 +527,10 @@ def _penalty(problem: LowRankProgram, state: LowRankState) -> Vector:
     trace = problem.F.n * float(np.mean(np.abs(problem.b))) or 1.0
     # In this unit the penalty of a whole A weighs as much as the misfit of zero.
     unit = float(np.dot(problem.weight, problem.b**2)) / trace
-    penalty[state.rank :] = LIFT_PENALTY * LIFT_GROWTH**state.stage * unit
+    sparse = problem.shared.sparse is not None
+    least = LIFT_PENALTY_SPARSE if sparse else LIFT_PENALTY
+    growth = LIFT_GROWTH_SPARSE if sparse else LIFT_GROWTH
+    penalty[state.rank :] = least * growth**state.stage * unit
     return penalty
 
 

@@ -142,6 +142,8 @@ MAX_RATIO_NEAR = 1.5
 MIN_ROUNDED_SHARE = 0.5
 # Eigenvalue, relative to its matrix, that counts as not negative when the rank grows.
 MAX_FLAT_CURVATURE = 1e-6
+# Size of the extra rows of a lift from the least squares so far, relative to its own rows.
+NUDGE_SIZE = 0.01
 # Number of attempts from random factors that end at the best least-squares value so far: more of
 # them would find nothing better. Values count as the same within _SAME where least squares is
 # brought to rest, and within _SAME_UNSETTLED where an attempt ends as soon as it is slow, which
@@ -327,10 +329,25 @@ def _restarts_allowed(problem: LowRankProgram, state: LowRankState) -> int:
 
 
 def _restart(problem: LowRankProgram, state: LowRankState) -> LowRankState:
-    """Begin the next attempt: a lift, from a random factor."""
+    """Begin the next attempt: a lift, from a random factor or from the least squares so far.
+
+    Of sparse rows a local minimum is often wrong in few unknowns only. The extra room of a lift
+    from there lets them pass, or some of those that missed rows see are thrown elsewhere; with all
+    weights as they are, for weights of limited spread lead back to where this came from.
+    """
     starts = state.starts + 1
+    rng = np.random.default_rng((state.seed, starts))
     state = replace(state, restarts=state.restarts + 1, starts=starts)
-    Y = random_start(problem, state.rank + LIFT, (state.seed, starts))
+    Y = random_start(problem, state.rank + LIFT, rng)
+    last = len(problem.levels) - 1
+    local = problem.shared.sparse is not None and len(state.anchor) == state.rank
+    if local and starts % 4 == 0:
+        size = float(np.linalg.norm(state.anchor) / np.linalg.norm(Y[: state.rank]))
+        Y = np.concatenate([state.anchor, NUDGE_SIZE * size * Y[state.rank :]])
+        return begin(problem, state, Y, Phase.LIFT, last)
+    if local and starts % 4 != 1 and len(state.best) == state.rank:
+        base = state.best if starts % 4 == 2 else state.anchor
+        return begin(problem, state, thrown(problem, base, rng), Phase.SQUARES, last)
     return begin(problem, state, Y, Phase.LIFT)
 
 
@@ -346,3 +363,35 @@ def _grow(problem: LowRankProgram, state: LowRankState) -> LowRankState:
         state, rank=state.rank + 1, restarts=0, passes=state.passes + 1, least=np.inf, again=0
     )
     return begin(problem, state, np.concatenate([state.anchor, row]), Phase.SQUARES)
+
+
+# Unknowns that are thrown elsewhere at once, at most.
+MAX_THROWN = 3
+
+
+def thrown(problem: LowRankProgram, Y: Matrix, rng: np.random.Generator) -> Matrix:
+    """Return a factor some columns of which, that a missed row sees, are somewhere else nearby.
+
+    For sparse rows: an unknown is seen by few of them, so that the others hardly mind.
+    """
+    U, F = problem.shared.sparse, problem.F
+    assert U is not None
+    point = evaluate(problem, Y, 1.0)
+    blame = np.abs(F.unmixed((point.excess / problem.delta) ** 2))
+    total = float(blame.sum())
+    if not total > 0.0:
+        return Y
+    moved = Y.copy()
+    reads = np.sqrt(np.sum(np.abs(point.P) ** 2, axis=0))
+    seen = abs(U)
+    for row in rng.choice(blame.size, size=int(rng.integers(1, MAX_THROWN + 1)), p=blame / total):
+        columns = U.indices[U.indptr[row] : U.indptr[row + 1]]
+        column = int(rng.choice(columns))
+        # As far as the row reads, or as all that see the unknown do, or between.
+        others = seen[:, [column]]
+        far = float(reads @ others.toarray().ravel()) / float(others.sum())
+        near = min(float(reads[row]), far) or far
+        size = near * (far / near) ** rng.random() if near > 0.0 else 1.0
+        noise = random_start(problem, len(Y), rng)[:, column]
+        moved[:, column] += noise * (2.0 * size * rng.random() / float(np.linalg.norm(noise)))
+    return moved
