@@ -34,7 +34,12 @@ def test_modules_with_examples_are_found():
     assert {"quadsense", "quadsense.solve", "quadsense.core.noise"} <= set(with_examples())
 
 
-@pytest.mark.parametrize("name", list(with_examples()))
+def compiled_late(name):
+    """Mark what compiles the loops of many problems, which their own tests compile already."""
+    return pytest.param(name, marks=[pytest.mark.slow] if "many" in name else [])
+
+
+@pytest.mark.parametrize("name", map(compiled_late, with_examples()))
 def test_examples_in_docstrings_run(name):
     found = doctest.testmod(importlib.import_module(name))
     assert found.attempted > 0

@@ -96,7 +96,9 @@ def enter(line, command):
         assert {each for each in (found[1] or "").split(",") if each} <= set(extras), line
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, marks=[pytest.mark.slow] if "many" in p else []) for p in PAGES]
+)
 def test_the_code_of_a_page_runs_and_shows_what_is_written(page, tmp_path, monkeypatch, run):
     for path in (ROOT / "docs").glob("*.csv"):
         shutil.copy(path, tmp_path)

@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+import pytest
 import structure
 
 TEXT = '''
@@ -39,6 +40,7 @@ def test_importers_are_counted_once_per_module():
     assert structure.single_importer([used, first, second]) == {}
 
 
+@pytest.mark.slow
 def test_no_count_is_above_its_limit():
     table = structure.table()
     limits = {what: structure.LIMITS.get(what, goal) for what, _, goal in table}

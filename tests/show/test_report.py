@@ -56,7 +56,7 @@ def test_the_cases_have_every_status():
     assert {solved(name).status for name in CASES} == set(Status)
 
 
-@pytest.mark.parametrize("name", sampled(CASES, 5))
+@pytest.mark.parametrize("name", sampled(CASES, 3))
 def test_every_result_has_a_report(name):
     result = solved(name)
     page = opened(result)
@@ -81,14 +81,14 @@ def test_every_result_has_a_report(name):
         assert reason in [each["text"] for each in page.all("li")]
 
 
-@pytest.mark.parametrize("name", sampled(CASES, 5))
+@pytest.mark.parametrize("name", sampled(CASES, 3))
 def test_every_verdict_has_a_next_step(name):
     header = page_of(name).source.partition("</header>")[0]
     (step,) = re.findall(r"<dt>next step</dt><dd><strong>([^<]+)</strong></dd>", header)
     assert len(step.split()) > 2
 
 
-@pytest.mark.parametrize("name", sampled(CASES, 5))
+@pytest.mark.parametrize("name", sampled(CASES, 3))
 def test_pictures_and_tables_speak_to_those_who_do_not_see_them(name):
     page = page_of(name)
     pictures = page.pictures()
@@ -201,7 +201,7 @@ def test_rows_set_aside_are_named():
     assert aside == result.set_aside.tolist() == [3]
 
 
-@pytest.mark.parametrize("name", sampled([name for name in CASES if name != "spectral"], 5))
+@pytest.mark.parametrize("name", sampled([name for name in CASES if name != "spectral"], 3))
 def test_keys_of_the_table_sort_as_its_numbers_do(name):
     source = page_of(name).source
     (table,) = re.findall(r'<table class="sortable">.*?</table>', source, flags=re.DOTALL)
@@ -502,7 +502,7 @@ def test_residuals_of_any_size_are_drawn():
 # --- data, files, strangers ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sampled([name for name in CASES if name != "spectral"], 5))
+@pytest.mark.parametrize("name", sampled([name for name in CASES if name != "spectral"], 3))
 def test_a_result_from_a_file_is_reported_with_and_without_its_data(name, tmp_path):
     result = solved(name)
     result.save(tmp_path / "r.npz")
@@ -741,7 +741,7 @@ def test_options_of_the_command_are_there():
     assert {flag_of(name) for name in PARAMETERS.keys() - only_python} <= known
 
 
-@pytest.mark.parametrize("name", sampled([name for name in CASES if name != "spectral"], 5))
+@pytest.mark.parametrize("name", sampled([name for name in CASES if name != "spectral"], 3))
 def test_what_was_asked_is_known_without_the_record_too(name):
     result = solved(name)
     kept = {key: value for key, value in result.plan.items() if key != "request"}
