@@ -39,7 +39,7 @@ def compiled_late(name):
     return pytest.param(name, marks=[pytest.mark.slow] if "many" in name else [])
 
 
-@pytest.mark.parametrize("name", map(compiled_late, with_examples()))
+@pytest.mark.parametrize("name", [compiled_late(name) for name in with_examples()])
 def test_examples_in_docstrings_run(name):
     found = doctest.testmod(importlib.import_module(name))
     assert found.attempted > 0
