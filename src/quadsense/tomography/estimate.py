@@ -218,7 +218,7 @@ class StateEstimate:
         """Fidelity ``(tr sqrt(sqrt(s) rho sqrt(s)))^2`` with a state s.
 
         With a pure state it is linear and has the interval of that. With a mixed one the upper end
-        is by Alberti's theorem, and the lower end is that of ``tr(s rho)``, which never exceeds it.
+        is 1, and the lower end is that of ``tr(s rho)``, which never exceeds it.
 
         Parameters
         ----------
