@@ -35,6 +35,8 @@ demo: $(VENV)/.installed  ## Solve a seeded problem of each kind with every meth
 	$(BIN)/quadsense demo
 
 # Each worker takes neighbouring tests, so that what a file prepares is prepared once.
+# Bytecode is cached, as it is without that variable, so that commands which tests run begin quickly.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --durations 15
 BEYOND_QUICK = slow or deep or gpu or cluster or browser
 

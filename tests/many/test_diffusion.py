@@ -49,6 +49,7 @@ def tensors(beta):
     return D
 
 
+@pytest.mark.slow
 def test_tensors_are_those_of_weighted_least_squares_where_these_are_positive():
     X = design()
     S, _ = voxels(X, 200, 20.0)
@@ -65,6 +66,7 @@ def test_tensors_are_those_of_weighted_least_squares_where_these_are_positive():
     assert fitter.results.verify().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snr", [10.0, 20.0, 40.0])
 def test_errors_of_thin_fibers_fall(snr):
     X = design()
@@ -81,6 +83,7 @@ def test_errors_of_thin_fibers_fall(snr):
     assert error < before
 
 
+@pytest.mark.slow
 def test_parameters_are_eigenvalues_and_eigenvectors():
     X = design()
     S, _ = voxels(X, 12, 30.0)
@@ -97,6 +100,7 @@ def test_parameters_are_eigenvalues_and_eigenvectors():
     np.testing.assert_allclose(S0, 100.0, rtol=0.2)
 
 
+@pytest.mark.slow
 def test_spoiled_readings_are_suspect():
     X = design()
     S, _ = voxels(X, 50, 40.0)
@@ -143,6 +147,7 @@ def test_nothing_is_known_before_a_fit():
         _ = DipyFitter().status
 
 
+@pytest.mark.slow
 def test_leverages_are_the_derivatives_of_the_fit():
     X = design()
     S, _ = voxels(X, 3, 30.0, eigenvalues=(1.7e-3, 0.8e-3, 0.5e-3))

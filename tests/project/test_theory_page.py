@@ -127,6 +127,7 @@ def reasons(source):
         yield names, next_to_it or explained or above in commented
 
 
+@pytest.mark.slow
 def test_every_constant_gives_its_reason():
     found = [
         (path.stem, names, explained)

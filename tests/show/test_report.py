@@ -287,6 +287,7 @@ def bar_of(picture):
     return places_of(bar)[:, 0].min(), places_of(bar)[:, 0].max()
 
 
+@pytest.mark.slow
 def test_each_interval_has_an_axis_of_its_own_and_its_numbers():
     result = solved("complex psd")
     asked = [(1, 1), (0, 0), (0, 1)]
@@ -328,6 +329,7 @@ def test_an_interval_without_ends_is_drawn_to_the_edge():
     assert "there is none, proved" in next(iter(page.all("figcaption")))["text"]
 
 
+@pytest.mark.slow
 def test_a_proved_bound_is_never_rounded_up():
     p = datasets.gaussian(n=8, m=120, seed=0, noise=0.1)
     bounds = []

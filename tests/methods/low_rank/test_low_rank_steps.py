@@ -108,6 +108,7 @@ def test_a_factor_that_no_row_sees_is_at_rest(complex_):
     assert not is_settled(program, evaluate(program, y + 1e-10 * u, 0.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binds", sampled(["lower", "upper"], 1))
 @pytest.mark.parametrize("rank", [4, deep((4, 0)), deep((3, 1))])
 def test_least_squares_rests_at_the_end_of_a_constraint_that_it_presses_on(binds, rank, complex_):
