@@ -21,6 +21,9 @@ MAX_BARS = 32
 KINDS = ("both", "city", "bars")
 """What `StateEstimate.plot` draws."""
 
+ROOM = {"left": 0.01, "right": 0.98, "bottom": 0.16, "top": 0.85, "wspace": 0.3}
+"""Where the panels lie in a picture with a city."""
+
 SIZE, TOWER = 4.2, 0.62
 """Height of a picture in inches, and width of a tower."""
 
@@ -31,10 +34,13 @@ def draw(state: StateEstimate, kind: str, title: str | None) -> Any:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     both = kind == "both"
     figure = new_figure(2 if both else 1, SIZE)
+    if kind != "bars":  # older versions of Matplotlib find no room for a city by themselves
+        figure.set_layout_engine("none")
+    places = figure.add_gridspec(1, 2 if both else 1, **({} if kind == "bars" else ROOM))
     if kind != "bars":
-        _city(figure, state, (1, 2, 1) if both else (1, 1, 1))
+        _city(figure, state, places[0, 0])
     if kind != "city":
-        _bars(figure.add_subplot(1, 2 if both else 1, 2 if both else 1), state)
+        _bars(figure.add_subplot(places[0, -1]), state)
     figure.suptitle(title or str(state).split("\n")[0], fontsize="medium")
     return figure
 
@@ -46,18 +52,18 @@ def _labels(state: StateEstimate) -> list[str]:
     return [f"{k:0{q}b}" for k in range(n)]
 
 
-def _city(figure: Any, state: StateEstimate, where: tuple[int, int, int]) -> None:
+def _city(figure: Any, state: StateEstimate, where: Any) -> None:
     """Draw the real parts of the entries; the imaginary part of the largest is said."""
     values, n = state.rho.real, state.n
     labels, imaginary = _labels(state), float(np.abs(state.rho.imag).max())
     said = f"real part of $\\rho$ (imaginary up to {imaginary:.2f})"
     if n > MAX_CITY:
-        axes = figure.add_subplot(*where)
+        axes = figure.add_subplot(where)
         most = float(np.abs(values).max())
         axes.imshow(values, cmap="RdBu_r", vmin=-most, vmax=most)
         axes.set_title(said, fontsize="small", color=INK)
         return
-    axes = figure.add_subplot(*where, projection="3d")
+    axes = figure.add_subplot(where, projection="3d")
     x, y = (each.ravel() - 0.5 * TOWER for each in np.meshgrid(range(n), range(n), indexing="ij"))
     heights = values.ravel()
     colors = np.where(heights >= 0.0, BLUE, RED)
