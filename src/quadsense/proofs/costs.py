@@ -220,9 +220,10 @@ def _squared_distance(form: MeasuredForm, tau: float) -> Value:
 
 def _summed(terms: Vector, errors: npt.NDArray[Any]) -> Value:
     """Return the sum of terms with these errors and a few roundings each."""
-    if not np.isfinite(terms).all():
+    size = float(np.abs(terms).sum())
+    if not math.isfinite(2.0 * size):  # or part of the sum might be beyond float64
         return Value(math.inf, math.inf)
-    total, size = exact_sum(terms), float(np.abs(terms).sum())
+    total = exact_sum(terms)
     return Value(total, float(errors.sum()) * OF_ERRORS + 2.0 * ROUNDINGS * size)
 
 

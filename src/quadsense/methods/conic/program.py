@@ -138,8 +138,8 @@ class KernelProgram:
 
     @cached_property
     def counted(self) -> Mask:
-        """Which rows have logarithms."""
-        return np.any(self.row_target > 0.0, axis=0)
+        """Which rows are counts of a likelihood: their level is where their logarithm is 0."""
+        return np.any(self.row_target > 0.0, axis=0) & (self.question.rows == "likelihood")
 
     @cached_property
     def priced(self) -> Mask:
