@@ -65,6 +65,7 @@ test-deep: $(VENV)/.installed-dev  ## Solve 50,000 generated problems, check eve
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/deep.py --count 5000 --seed 1000000 --jobs 2
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/answers_check.py --count 4000
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/answers_check.py --count 1000 --seed 1000000
+	QUADSENSE_TAMPERED=100000 $(PYTEST) -m deep tests/result/test_certificate_files.py
 
 test-golden: $(VENV)/.installed-dev  ## Compare 2,500 answers with those written down in tests/golden.json.gz
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/golden.py compare
