@@ -67,7 +67,7 @@ def test_the_exponents_undo_the_sizes_of_the_columns(complex_, seed):
         np.vstack([np.eye(30)] * 16),
         np.hstack([np.ones((400, 1)), -np.repeat(np.eye(20), 20, axis=0)]),
         np.linalg.qr(_rows(40, 17) * np.ldexp(1.0, np.arange(17)))[0].T,
-        _rows(15, 4) * np.array([1.0, 1e6, 1.0, 1e-6]),
+        _rows(3, 4) * np.array([1.0, 1e2, 1.0, 1e-2]),
         quadsense.datasets.gaussian(n=30, m=200, seed=0).U,
     ],
     ids=["gaussian", "complex", "uneven rows", "within the spread", "signs", "sparse",
@@ -82,6 +82,25 @@ def test_the_spread_from_which_on_columns_are_scaled():
     for spread, scaled in ((0.95 * MIN_SPREAD, False), (1.05 * MIN_SPREAD, True)):
         columns = columns_of(Measurements(U * [1.0, 1.0, 1.0, spread], np.ones(200), delta=0.1))
         assert (columns is not None) == scaled
+
+
+@pytest.mark.parametrize("m", [4, 8, 12])
+def test_the_fewer_entries_the_larger_the_spread(m):
+    U = np.sign(_rows(m, 4))
+    least = MIN_SPREAD ** (MIN_ENTRIES / m)
+    for spread, scaled in ((0.95 * least, False), (1.05 * least, True)):
+        columns = columns_of(Measurements(U * [1.0, 1.0, 1.0, spread], np.ones(m), delta=0.1))
+        assert (columns is not None) == scaled
+
+
+def test_a_few_rows_of_columns_that_differ_much_are_not_called_contradictory():
+    # Two equalities and six unknowns; without scaling, both rows are the same to 13 digits.
+    U = _rows(11, 3) * np.array([1e-3, 1e10, 1e-7])
+    b = 100.0 * np.random.default_rng(3).standard_normal(11)
+    delta = np.where(np.isin(np.arange(11), (3, 5)), 0.0, 0.3)
+    result = quadsense.solve(U, b, delta=delta, slack="sum")
+    assert result.status == "optimal"
+    assert np.allclose(result.residuals[[3, 5]], 0.0, atol=1e-9 * np.abs(b).max())
 
 
 def test_a_column_of_few_entries_stays_as_it_is():

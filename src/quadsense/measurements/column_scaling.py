@@ -25,7 +25,9 @@ scaled. Columns of one distribution stay below it: of `MIN_ENTRIES` normal numbe
 square is less than a third, or more than twice, the deviation once in a hundred thousand times."""
 
 MIN_ENTRIES = 16
-"""Entries that a column must have to be compared: of fewer the root mean square says too little."""
+"""Entries of a column from which on `MIN_SPREAD` is enough. With k < 16 entries it is
+``MIN_SPREAD**(16/k)``, which is as unlikely by chance: that all k entries of a column are smaller
+by a factor t has a probability of about ``t**-k``."""
 
 MAX_EXPONENT = 128
 """Largest exponent, up or down: larger differences are scaled by so much only."""
@@ -54,12 +56,12 @@ def columns_of(data: Measurements) -> Columns | None:
     the others in rows of unit norm. None where the columns are alike (see `MIN_SPREAD`, both over
     these entries and over all rows), where the rows are orthonormal, and for probes whose entries
     are not held. The column of median size stays as it is, as does a column of fewer than
-    `MIN_ENTRIES` entries.
+    `MIN_ENTRIES` entries where others have more.
     """
     data = data.plain
     kind: Any = data.unit_rows.raw.kind
     find = getattr(kind, "column_squares", None)  # where entries are held
-    squares = find() if find is not None and kind.m >= MIN_ENTRIES else None
+    squares = find() if find is not None else None
     if squares is None:
         return None
     values = to_numpy(squares).tolist()  # few: quicker than NumPy's
@@ -69,11 +71,13 @@ def columns_of(data: Measurements) -> Columns | None:
     if most < MIN_SPREAD**2 * least:
         return None
     counts = kind.column_counts()
-    known = (counts >= MIN_ENTRIES) & (squares > 0.0)
+    enough = max(1, min(MIN_ENTRIES, int(counts.max(initial=0))))
+    known = (counts >= enough) & (squares > 0.0)
     if not known.any():
         return None
     means = squares[known] / counts[known]
-    if float(means.max()) < MIN_SPREAD**2 * float(means.min()) or data.orthonormal:
+    spread = MIN_SPREAD ** (MIN_ENTRIES / enough)
+    if float(means.max()) < spread**2 * float(means.min()) or data.orthonormal:
         return None
     columns = np.zeros(kind.n, np.int64)
     for _ in range(MAX_ROUNDS):
