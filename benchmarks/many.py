@@ -4,7 +4,8 @@
 
 All times are CPU seconds of one thread, the smallest of the repeats, both sides in one run; wall
 time is asked for in the line of two threads alone. Compiled loops are loaded before the clock
-starts. Lines about DIPY are left out where it is not installed (pip install dipy).
+starts. "A loop at f95ed47" is one over `solve` of that revision, before there was `solve_many`, in
+a process of its own. Lines about DIPY are left out where it is not installed (pip install dipy).
 """
 
 from __future__ import annotations
@@ -20,9 +21,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from task_list import Server, checked_out
 from threadpoolctl import threadpool_limits
 
 import quadsense
+
+BEFORE = "f95ed47"
+LOOPED = 50
+"""Problems that are solved one after the other by that revision."""
+
+EARLIER_LOOP = """
+import json, sys, time
+import numpy as np
+import quadsense
+
+for line in sys.stdin:
+    U, B, asked = json.loads(line)
+    U, B = np.array(U), np.array(B)
+    quadsense.solve(U, B[0], **asked)
+    begin = time.process_time()
+    for b in B:
+        quadsense.solve(U, b, **asked)
+    print(json.dumps((time.process_time() - begin) / len(B)), flush=True)
+"""
 
 
 def seconds(work: Callable[[], Any], repeats: int, clock: Callable[[], float]) -> float:
@@ -71,6 +92,19 @@ def line(name: str, count: int, own: float, peer: str = "", other: float = 0.0) 
     """Print how many per second, and the ratio to the time of a peer for as many."""
     ratio = f"   {other / own * count:8.1f} x {peer}" if peer else ""
     print(f"{name:<52} {count / own:>10,.0f} per second{ratio}", flush=True)
+
+
+def against_an_earlier_loop(k: int, repeats: int, clock: Callable[[], float]) -> None:
+    """Time 3 by 3 matrices of which some are at the cone, next to a loop of an earlier revision."""
+    U = directions(64)
+    B = read(U, tensors(k, True)) + 0.05 * np.random.default_rng(2).standard_normal((k, 64))
+    own = seconds(lambda: quadsense.solve_many(U, B, delta=0.3, psd=True), repeats, clock)
+    with checked_out(BEFORE) as root:
+        earlier = Server("-c", EARLIER_LOOP, PYTHONPATH=str(root / "src"), OPENBLAS_NUM_THREADS="1")
+        for name, asked in (("default", {}), ("least squares", {"prefer": "least_squares"})):
+            asked = {"delta": 0.3, "psd": True, **asked}
+            each = earlier.ask(U.tolist(), B[:LOOPED].tolist(), asked)
+            line(f"n = 3, m = 64, psd, fallback, {name}", k, own, f"a loop at {BEFORE}", each)
 
 
 def tensors_per_second(k: int, repeats: int, clock: Callable[[], float]) -> None:
@@ -312,6 +346,7 @@ def main() -> None:
     from_disk()  # first, for its memory
     with threadpool_limits(1):
         tensors_per_second(options.problems, options.repeats, clock)
+        against_an_earlier_loop(options.problems, options.repeats, clock)
         beyond_the_cone(options.repeats, clock)
         states_per_second(options.repeats, clock)
         one_after_the_other(options.repeats, clock)
