@@ -26,11 +26,12 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.intervals import EPS
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
+from quadsense.core.row_terms import at_zero
 from quadsense.files.formats import write_text
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import framed
 from quadsense.preferences import make_question
-from quadsense.proofs.costs import at_zero, permitted
+from quadsense.proofs.costs import permitted
 from quadsense.result.certificate import Certificate
 
 if TYPE_CHECKING:
@@ -521,14 +522,14 @@ def _as_ratios(held: Fields, data: Measurements, question: Question | None) -> N
 
 def _as_squares(held: Fields, data: Measurements, question: Question) -> None:
     """Add weights, readings, the ridge and the prior of a question."""
-    if question.rows == "squares":
+    if question.term.squares:
         counted = question.weights > 0.0
         for name in ("b", "delta", "lo", "hi"):
             held.pop(name, None)
         free = ~np.isfinite(question.lo) & ~np.isfinite(question.hi)
         held |= _intervals(data, np.where(counted, question.reading, np.inf), free)
         held["weights"] = _numbers(np.where(counted, question.weights, np.inf))
-    if question.alpha and question.rows == "squares":
+    if question.alpha and question.term.squares:
         held["ridge"] = question.alpha
     if question.alpha:
         prior = question.prior

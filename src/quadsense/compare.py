@@ -193,7 +193,7 @@ def question_to_cvxpy(
     x = packed_expression(A, cp)
     v = cp.Variable(question.m)  # so that the product, dense, is compiled once
     constraints = [v == F @ x, *([A >> 0] if question.psd else [])]
-    cost, rows = _row_terms(v, question, cp)
+    cost, rows = question.term.expression(question, v, cp)
     constraints += rows
     if question.linear:
         cost = cost + _packed_of(question.C, n, is_complex) @ x
@@ -230,63 +230,6 @@ def _log_det(A: Any, cp: Any) -> Any:
         return cp.log_det(A)
     re, im = cp.real(A), cp.imag(A)
     return 0.5 * cp.log_det(cp.bmat([[re, -im], [im, re]]))  # every eigenvalue twice
-
-
-def _row_terms(v: Any, question: Question, cp: Any) -> tuple[Any, list[Any]]:
-    """Return what the readings v cost, and what they must satisfy."""
-    if question.rows == "center":
-        ends = ~question.equal
-        above, below = ends & np.isfinite(question.hi), ends & np.isfinite(question.lo)
-        logs = [
-            *(cp.sum(cp.log(v[k] - question.lo[k])) for k in _some(below)),
-            *(cp.sum(cp.log(question.hi[k] - v[k])) for k in _some(above)),
-        ]
-        return -sum(logs, start=cp.Constant(0.0)), _within(v, question, question.equal)
-    if question.rows == "likelihood":
-        free = ~question.hard
-        lo, reading, w = question.lo, question.reading, question.weights
-        slope = np.broadcast_to(question.slope, w.shape)
-        linear = sum((slope[k] @ (v[k] - reading[k]) for k in _some(free)), cp.Constant(0.0))
-        counted, rows = free & (w > 0.0), question.hard | (w == 0.0)
-        ratios = ((k, (v[k] - lo[k]) / (reading - lo)[k]) for k in _some(counted))
-        likely = sum((w[k] @ cp.log(ratio) for k, ratio in ratios), cp.Constant(0.0))
-        return linear - likely, _within(v, question, rows)
-    if question.rows == "within":
-        return cp.Constant(0.0), _within(v, question, ~question.soft)
-    constraints = _within(v, question, ~question.soft)
-    weighed = ~question.hard & (question.weights > 0.0)
-    if not weighed.any():
-        return cp.Constant(0.0), constraints
-    index = np.flatnonzero(weighed)
-    weights = question.weights[index]
-    if question.rows == "squares":
-        misses = v[index] - question.reading[index]
-        return cp.sum_squares(cp.multiply(np.sqrt(weights), misses)), constraints
-    misses = cp.Variable(index.size, nonneg=True)
-    for k in _some(np.isfinite(question.hi[index])):
-        constraints.append(v[index[k]] - question.hi[index[k]] <= misses[k])
-    for k in _some(np.isfinite(question.lo[index])):
-        constraints.append(question.lo[index[k]] - v[index[k]] <= misses[k])
-    if question.rows == "slack_max":
-        return cp.max(cp.multiply(weights, misses)), constraints
-    if question.rows == "slack_sum":
-        return weights @ misses, constraints
-    return cp.sum_squares(cp.multiply(np.sqrt(weights), misses)), constraints
-
-
-def _within(v: Any, question: Question, rows: npt.NDArray[np.bool_]) -> list[Any]:
-    """Return ``lo <= v <= hi`` for those rows."""
-    found = [v[k] == question.lo[k] for k in _some(rows & question.equal)]
-    apart = rows & ~question.equal
-    found += [v[k] >= question.lo[k] for k in _some(apart & np.isfinite(question.lo))]
-    found += [v[k] <= question.hi[k] for k in _some(apart & np.isfinite(question.hi))]
-    return found
-
-
-def _some(rows: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.intp]]:
-    """The numbers of those rows, once, or not at all where there are none."""
-    index = np.flatnonzero(rows)
-    return [index] if index.size else []
 
 
 # --- answers of others ---------------------------------------------------------------------------

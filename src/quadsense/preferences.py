@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.intervals import Intervals
-from quadsense.core.question import Question, RowTerm
+from quadsense.core.intervals import TINY, Intervals
+from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 
 PREFERENCES = (
@@ -26,7 +26,7 @@ PREFERENCES = (
 SLACKS = ("max", "sum", "squares")
 """The values of `slack`."""
 
-TERMS: dict[str, RowTerm] = {
+TERMS: dict[str, str] = {
     "least_squares": "squares",
     "likelihood": "likelihood",
     "entropy": "squares",
@@ -47,9 +47,6 @@ MIN_FAR_RATIO = 1e6
 MAX_KEPT_ROWS = 2**16
 """Rows up to which a question is kept for those who ask for it again: it takes no memory to speak
 of."""
-
-SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
-"""The least number of all its digits."""
 
 
 @dataclass(frozen=True)
@@ -337,7 +334,7 @@ def _squares(
             most = float(np.max(units, where=known, initial=0.0))
             found = weights * (units / most) ** 2 if np.isfinite(most) else found
         if strict:
-            found[(found < SMALLEST_NORMAL) & (weights > 0.0)] = np.inf
+            found[(found < TINY) & (weights > 0.0)] = np.inf
         reading = _over(reading, norms)
     if whole:
         return found, reading

@@ -5,7 +5,7 @@ With ``v = F(A)`` it is to minimise
     <C, A> + alpha ||A - P||_F^2 - log det A (where `log_det`) + sum_i phi_i(v_i)
 
 over symmetric (Hermitian) A, or over ``A >= 0``. The terms ``phi_i`` say what a reading may be and
-what it costs; `RowTerm` lists them. Every preference, slack and interval is such a question, and
+what it costs; `row_terms` lists them. Every preference, slack and interval is such a question, and
 one vector y bounds every one of them from below: as ``phi_i(v) >= y v - phi_i*(y)``,
 
     objective >= -sum_i phi_i*(y_i) + inf_A ( <C + F*(y), A> + alpha ||A - P||_F^2 - log det A ).
@@ -16,7 +16,6 @@ The interior-point kernel and the proofs both go by this file.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,21 +23,8 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.intervals import Array
 from quadsense.core.records import record
-
-RowTerm: TypeAlias = Literal[
-    "within", "squares", "likelihood", "center", "slack_max", "slack_sum", "slack_squares"
-]
-"""What a reading v costs, with its distance d from ``[lo, hi]`` and its weight w:
-
-- "within": nothing inside the interval, infinite outside (as for all the others but slack);
-- "squares": ``w (v - reading)^2``;
-- "likelihood": ``slope (v - reading) - w log((v - lo)/(reading - lo))``, without an upper end: what
-  the deviance of w/2 counts has in it, where ``slope/2`` is the exposure, or 0 for shares of shots;
-- "center": ``-log(v - lo) - log(hi - v)``, an infinite end adding nothing;
-- "slack_max": all rows together ``max_i w_i d_i``;
-- "slack_sum": ``w d``;
-- "slack_squares": ``w d^2``.
-"""
+from quadsense.core.row_terms import RowTerm
+from quadsense.core.smooth_terms import ROW_TERMS
 
 
 @record(frozen=True)
@@ -47,14 +33,15 @@ class Question:
 
     Attributes
     ----------
-    rows : RowTerm
+    rows : str
+        Name of the row term, one of `ROW_TERMS`.
     lo, hi : ndarray of shape (m,)
         Intervals of the intervals, infinite where there is none; equal for an equality.
     weights : ndarray of shape (m,)
-        Not negative; not used by "within" and "center". In "squares" a row of weight 0 has its
-        interval only; under slack one of weight 0 asks for nothing.
+        Not negative; not used by terms that are not `weighed`. In "squares" a row of weight 0 has
+        its interval only; under slack one of weight 0 asks for nothing.
     reading : ndarray of shape (m,)
-        Of "squares", 0 where the weight is 0; of "likelihood", lo where the weight is 0.
+        What readings are to be near to: 0 where the weight is 0, or lo if a logarithm is of v - lo.
     hard : ndarray of bool, shape (m,)
         Rows that must lie within their intervals whatever `rows` says, and cost nothing there:
         constraints, and equalities. (In "center" a hard row that is no equality counts as the
@@ -69,10 +56,10 @@ class Question:
     log_det : bool
         Whether ``-log det A`` is added; then psd.
     slope : ndarray of shape (m,), or 0.0
-        Of "likelihood", not negative; 0 for hard rows.
+        Of a term that is linear in part; not negative, and 0 for hard rows.
     """
 
-    rows: RowTerm
+    rows: str
     lo: Vector
     hi: Vector
     weights: Vector
@@ -101,9 +88,14 @@ class Question:
         return np.asarray(self.lo == self.hi)
 
     @property
+    def term(self) -> RowTerm:
+        """What readings cost, and all that is asked of that."""
+        return ROW_TERMS[self.rows]
+
+    @property
     def soft(self) -> npt.NDArray[np.bool_]:
         """Which rows may leave their intervals, at a price."""
-        return np.zeros(self.m, bool) if not self.rows.startswith("slack") else ~self.hard
+        return ~self.hard if self.term.soft else np.zeros(self.m, bool)
 
     def scaled(self, factors: Vector) -> Question:
         """The same question on readings that are `factors` times these: rows of another norm.
@@ -112,8 +104,7 @@ class Question:
         every end. Powers of two change no digit.
         """
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            per = factors if self.rows in ("slack_max", "slack_sum") else factors * factors
-            per = np.ones_like(factors) if self.rows == "likelihood" else per
+            per = factors**self.term.power
             return replace(
                 self,
                 lo=self.lo * factors,
@@ -129,30 +120,7 @@ class Question:
 
     def row_cost(self, v: Vector) -> float:
         """Return ``sum_i phi_i(v_i)`` for readings within what they must be within, unchecked."""
-        if self.rows == "squares":
-            free = ~self.hard
-            return float((self.weights[free] * (v - self.reading)[free] ** 2).sum())
-        if self.rows == "likelihood":
-            free = ~self.hard
-            lo, reading, w = self.lo[free], self.reading[free], self.weights[free]
-            linear = np.sum((self.slope * (v - self.reading))[~self.hard])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                logs = w * np.log((v[free] - lo) / (reading - lo))
-            logs = np.where(np.isnan(logs), -np.inf, logs)
-            return float(linear - logs.sum(where=w > 0.0))
-        if self.rows == "center":
-            free = ~self.equal
-            with np.errstate(divide="ignore", invalid="ignore"):
-                logs = np.log(np.concatenate([(v - self.lo)[free], (self.hi - v)[free]]))
-            return -float(logs.sum(where=logs < np.inf))
-        if self.rows == "within":
-            return 0.0
-        costs = np.where(self.hard, 0.0, self.weights * self.misses(v))
-        if self.rows == "slack_max":
-            return float(costs.max(initial=0.0))
-        if self.rows == "slack_squares":
-            costs = costs * self.misses(v)
-        return float(costs.sum())
+        return self.term.value(self, v)
 
     def matrix_cost(self, A: Array) -> float:
         """Return what A itself costs, in addition to its readings."""

@@ -23,11 +23,11 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
+from quadsense.core.sums import gamma
 from quadsense.many import kernels
 from quadsense.many.interior import INWARD, interior_least_squares
 from quadsense.many.normal import Features, Normal, least_squares, own_normals, shared_normal
 from quadsense.many.readings import Chunk, Ends, Readings
-from quadsense.proofs.rounding import gamma
 
 Array = npt.NDArray[np.float64]
 

@@ -19,8 +19,8 @@ from quadsense.arrays import Vector
 from quadsense.core import packed
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import changed
+from quadsense.core.sums import gamma
 from quadsense.many import kernels
-from quadsense.proofs.rounding import gamma
 
 Array = npt.NDArray[np.float64]
 

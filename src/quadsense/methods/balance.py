@@ -187,17 +187,7 @@ def _freedom(question: Question, y: Vector) -> Vector:
     freedom = sizes + SLIGHT_SHARE * _typical(question, sizes)
     largest = float(sizes.max(initial=0.0))
     freedom = np.where(question.equal & ~question.soft, typical + largest, freedom)
-    if question.rows == "squares":
-        priced = ~question.hard & (question.weights > 0.0)
-        size = float(np.abs(question.reading).max(initial=0.0)) or 1.0
-        freedom = np.where(priced, question.weights * size, freedom)
-    elif question.rows == "likelihood":
-        counted = ~question.hard & (question.weights > 0.0)
-        left = np.square(question.slope - y) / np.where(counted, question.weights, 1.0)
-        freedom = np.where(counted, left, np.where(question.hard, freedom, 0.0))
-    elif question.soft.any():
-        freedom = np.where(question.soft & (question.weights == 0.0), 0.0, freedom)
-    return freedom
+    return question.term.freedom(question, y, freedom)
 
 
 def _typical(question: Question, sizes: Vector) -> Vector:
@@ -208,7 +198,7 @@ def _typical(question: Question, sizes: Vector) -> Vector:
     """
     width = question.hi - question.lo
     prices = np.where(np.isfinite(width), width, 0.0)
-    if question.rows in ("slack_max", "slack_sum"):
+    if question.term.power == 1:
         priced = question.soft & np.isfinite(width) & (question.weights > 0.0)
         prices = np.where(priced, 2.0 / np.where(priced, question.weights, 1.0), prices)
     priced = prices > 0.0

@@ -19,7 +19,8 @@ from scipy.linalg.lapack import dpotrs, dpstrf
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_upper
 from quadsense.core.intervals import EPS
-from quadsense.proofs.rounding import COMPLEX, OF_NORMS, PRODUCT_UNDERFLOW, frobenius, sum_error
+from quadsense.core.sums import sum_error
+from quadsense.proofs.rounding import COMPLEX, OF_NORMS, PRODUCT_UNDERFLOW, frobenius
 from quadsense.system.watch import look
 
 # --- by Cholesky -----------------------------------------------------------------------------

@@ -251,8 +251,9 @@ def best_error_bound(
     condition : str
         In words; empty where the bound holds without any.
     """
+    from quadsense.core.sums import DOWN, ROUNDINGS, UP, sum_error
     from quadsense.proofs.positive import certify
-    from quadsense.proofs.rounding import DOWN, ROUNDINGS, UP, adjoint_norm, sum_error
+    from quadsense.proofs.rounding import adjoint_norm
     from quadsense.proofs.symmetric import (
         ASSUMED_FACTOR,
         lower_bound,

@@ -23,10 +23,11 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import EPS, UNIT
 from quadsense.core.question import Question
 from quadsense.core.records import changed, record
+from quadsense.core.row_terms import at_zero
+from quadsense.core.sums import DOWN, OF_ERRORS, ROUNDINGS, UNDERFLOW, exact_sum, sum_error
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.costs import (
-    at_zero,
     conjugate_above,
     permitted,
     shifted,
@@ -36,17 +37,11 @@ from quadsense.proofs.definite import factorisation_error, first_shift, spectrum
 from quadsense.proofs.positive import lifted
 from quadsense.proofs.rounding import (
     COMPLEX,
-    DOWN,
-    OF_ERRORS,
-    ROUNDINGS,
     SPARE_OF_NESTED,
-    UNDERFLOW,
     adjoint_matrix,
-    exact_sum,
     frobenius,
     plain_adjoint,
     squared_length,
-    sum_error,
 )
 from quadsense.proofs.symmetric import norm_bound, norm_taken, seen_columns
 from quadsense.system.watch import Stop, look
@@ -134,9 +129,8 @@ def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
             y = np.where(to_numpy(data.unit_rows.nonzero) == 0, at_zero(scaled), y)
         y = permitted(scaled, y)
     gained = 0.0
-    if question.rows == "center":
-        free = ~scaled.equal
-        ends = (np.isfinite(scaled.lo) & free).astype(np.int64) + (np.isfinite(scaled.hi) & free)
+    if question.term.logarithms:
+        ends = question.term.logarithms_of_ends(scaled)
         gained = 2.0 * math.log(2.0) * int((exponents * ends).sum())
         gained += ROUNDINGS * abs(gained)
     keep = _seen_columns(F, scaled)
@@ -396,13 +390,11 @@ def _floor(data: Measurements, question: Question) -> float:
     free = isinstance(question.C, float) and (
         question.C == 0.0 or (question.psd and question.C > 0.0)
     )
-    if not free or question.log_det or question.rows in ("center", "likelihood"):
+    if not free or question.log_det or question.term.logarithms:
         return -math.inf
-    if question.rows != "slack_max" or not data.unit_rows.has_zero_rows:
+    if not data.unit_rows.has_zero_rows:
         return 0.0
-    dead = to_numpy(data.unit_rows.nonzero) == 0
-    misses = question.misses(np.zeros(question.m)) * question.weights
-    return float(misses.max(where=dead & ~question.hard, initial=0.0)) * DOWN
+    return question.term.floor(question, to_numpy(data.unit_rows.nonzero) == 0) * DOWN
 
 
 def _contradicts(data: Measurements, question: Question) -> bool:

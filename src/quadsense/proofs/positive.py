@@ -20,21 +20,12 @@ from quadsense.arrays import Vector
 from quadsense.core.intervals import EPS, UNIT, Intervals, Real
 from quadsense.core.products import basis_in_blocks
 from quadsense.core.question import Question
+from quadsense.core.sums import DOWN, ROUNDINGS, SPARE, UP, sum_error
 from quadsense.device import algebra
 from quadsense.device.algebra import or_there
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.costs import excess
 from quadsense.proofs.definite import MAX_GRAM_ROWS, factorisation_error, first_shift, spectrum
-from quadsense.proofs.rounding import (
-    COMPLEX,
-    DOWN,
-    OF_NORMS,
-    ROUNDINGS,
-    SPARE,
-    UP,
-    sum_error,
-    unmixing_error,
-)
+from quadsense.proofs.rounding import COMPLEX, OF_NORMS, unmixing_error
 from quadsense.system.watch import BLOCK_FLOPS, Stop, look
 
 WIDE = 2
@@ -327,7 +318,7 @@ def directions(F: Sensing, question: Question) -> Iterator[Vector]:
     """
     above = _allowed(question)[0]
     counted = above & (question.hard | (question.weights > 0.0))
-    apart = question.rows == "squares" and counted.any() and not np.array_equal(counted, above)
+    apart = question.term.squares and counted.any() and not np.array_equal(counted, above)
     chosen = (counted, above) if apart else (above,)
     if F.rank_one:
         for rows in chosen:
@@ -353,10 +344,10 @@ def flattest(F: Sensing, question: Question) -> Vector:
 
 def _allowed(question: Question) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return which entries of a vector may be positive, and which negative."""
-    priced = (question.rows == "squares") & ~question.hard & (question.weights > 0.0)
+    elastic = question.term.elastic(question)
     idle = question.soft & (question.weights == 0.0)
     above, below = question.hi < np.inf, question.lo > -np.inf
-    return (above | priced) & ~idle, (below | priced) & ~idle
+    return (above | elastic) & ~idle, (below | elastic) & ~idle
 
 
 def _along(
@@ -372,7 +363,7 @@ def _along(
         # The sum below rounds, in proportion to its parts.
         t = (e + ROUNDINGS * mass) / sigma * (1.0 + blur) * UP * UP
         moved = y + t * d
-        shrink = excess(question, moved)
+        shrink = question.term.excess(question, moved)
         if shrink == 1.0:
             return moved if np.isfinite(moved).all() else None
         if not (isinstance(question.C, float) and question.C == 0.0):

@@ -17,18 +17,11 @@ import scipy.linalg as sl
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.question import Question
+from quadsense.core.sums import DOWN, OF_ERRORS, SPARE, gamma, sum_error
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.costs import shifted
-from quadsense.proofs.rounding import (
-    COMPLEX,
-    DOWN,
-    OF_ERRORS,
-    SPARE,
-    SPARE_OF_NESTED,
-    gamma,
-    sum_error,
-)
+from quadsense.proofs.rounding import COMPLEX, SPARE_OF_NESTED
 from quadsense.proofs.symmetric import SHARES, smallest_of_gram
 
 Matrix = npt.NDArray[Any]

@@ -9,7 +9,6 @@ are rounded up generously.
 from __future__ import annotations
 
 import math
-from itertools import chain
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -20,22 +19,10 @@ from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm
 from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import strictly_below
+from quadsense.core.sums import ROUNDINGS, SPARE, gamma, product_error, sum_error
 from quadsense.measurements.sensing import Sensing
 from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
-
-FEW = 1024
-"""Numbers that are made a list together, which is summed in a fifth of the time."""
-
-ROUNDINGS = 4.0 * UNIT
-"""Bound on the relative error of up to three operations in a row: ``gamma(3) < 4 u``."""
-
-UP, DOWN = 1.0 + ROUNDINGS, 1.0 - ROUNDINGS
-"""Factors that round a positive number of up to three operations up and down; their squares serve
-up to seven operations."""
-
-SPARE = 8
-"""Roundings that are counted in addition to those of a sum: scalings, squares, a difference."""
 
 SPARE_OF_NESTED = 3 * SPARE
 """The same for sums within sums: of rows, of products with these, and of their squares."""
@@ -44,48 +31,18 @@ COMPLEX = 4.0
 """Factor by which complex sums of products err more than real ones, at most, with what nested
 products add: a complex product errs by ``sqrt(2) gamma_2`` [Higham 2002, Section 3.6]."""
 
-OF_ERRORS = 1.0 + 1e-9
-"""Factor that covers the rounding of bounds on errors, of up to 10^6 operations each."""
-
 OF_NORMS = 1.01
 """Factor that covers the rounding of Frobenius norms in bounds on errors: `gamma` of the number of
 entries is below .01 for every matrix that fits in memory."""
 
-UNDERFLOW = 1e-300
-"""More than underflow takes from a sum of up to 10^20 numbers, each at most ``2^-1074``."""
-
 PRODUCT_UNDERFLOW = 1e-290
 """The same of sums of products that are split into parts of 22 bits."""
-
-
-def exact_sum(values: Vector) -> float:
-    """Return the sum, rounded once: `math.fsum` of lists."""
-    if values.size <= FEW:
-        return math.fsum(values.tolist())
-    return math.fsum(
-        chain.from_iterable(
-            values[first : first + FEW].tolist() for first in range(0, values.size, FEW)
-        )
-    )
 
 
 def frobenius(M: npt.NDArray[Any]) -> float:
     """Return the norm of an array, as `numpy.linalg.norm` does in four times as many calls."""
     x = M.ravel(order="K")
     return math.sqrt(float(np.vdot(x, x).real))
-
-
-def gamma(k: float) -> float:
-    """Bound on the relative error of k roundings, ``k u / (1 - k u)`` [Higham 2002, 3.1]."""
-    return k * UNIT / (1.0 - k * UNIT)
-
-
-def sum_error(terms: float) -> float:
-    """Bound on the error of a sum of products, relative to the sum of their moduli.
-
-    `SPARE` operations on terms and sum are counted in addition.
-    """
-    return gamma(terms + SPARE)
 
 
 MAX_SQUARED_NORM = 4.0
@@ -267,9 +224,6 @@ BITS = 22
 
 ROWS = 256
 """Products that are added up exactly: ``2^8`` of 22 by 22 bits sum to 52 bits of a double's 53."""
-
-SPLITTER = 134217729.0
-"""``2^27 + 1``, by which a double is split into halves [Dekker 1971]."""
 
 ABOVE_ROOT_2 = math.sqrt(2.0) * OF_NORMS
 """More than ``sqrt(2)``, by which an error counts that occurs twice in a Frobenius norm."""
@@ -470,12 +424,3 @@ def _leading_bits(x: Vector) -> Vector:
         return x
     unit = float(np.ldexp(1.0, int(np.frexp(largest)[1]) - BITS))
     return np.asarray(np.rint(x / unit) * unit)
-
-
-def product_error(a: Vector, b: Vector, product: Vector) -> Vector:
-    """Return the rounding error of ``product = a * b``, exactly [Dekker 1971]."""
-    a_high, b_high = (t := SPLITTER * a) - (t - a), (t := SPLITTER * b) - (t - b)
-    a_low, b_low = a - a_high, b - b_high
-    return np.asarray(
-        ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-    )

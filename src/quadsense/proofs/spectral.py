@@ -21,6 +21,7 @@ from quadsense.arrays import available_memory
 from quadsense.core.intervals import EPS
 from quadsense.core.packed import adjoint, pair_products, size_of, unpack
 from quadsense.core.products import forward, gram
+from quadsense.core.sums import SPARE
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import (
@@ -32,7 +33,7 @@ from quadsense.proofs.definite import (
     proven_sigma,
     solve,
 )
-from quadsense.proofs.rounding import COMPLEX, SPARE, SPARE_OF_NESTED
+from quadsense.proofs.rounding import COMPLEX, SPARE_OF_NESTED
 from quadsense.system.memory import in_bytes
 
 Matrix = npt.NDArray[Any]

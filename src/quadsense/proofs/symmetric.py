@@ -25,6 +25,7 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.packed import FEATURE_ROWS
 from quadsense.core.question import Question
+from quadsense.core.sums import DOWN, ROUNDINGS, SPARE, UNDERFLOW, UP, exact_sum, gamma, sum_error
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import (
     MAX_GRAM_ROWS,
@@ -33,19 +34,7 @@ from quadsense.proofs.definite import (
     first_shift,
     smallest_eigenvalue,
 )
-from quadsense.proofs.rounding import (
-    COMPLEX,
-    DOWN,
-    OUTER,
-    ROUNDINGS,
-    SPARE,
-    UNDERFLOW,
-    UP,
-    adjoint_norm,
-    exact_sum,
-    gamma,
-    sum_error,
-)
+from quadsense.proofs.rounding import COMPLEX, OUTER, adjoint_norm
 from quadsense.system.watch import Stop
 
 MAX_DENSE_UNKNOWNS = 9000
@@ -345,24 +334,12 @@ def reached(question: Question, upper: float) -> tuple[Vector, Vector]:
     lo, hi = question.lo.copy(), question.hi.copy()
     soft = question.soft
     lo[soft], hi[soft] = -np.inf, np.inf
-    weights = question.weights
-    counts = (weights > 0.0) & ~question.hard
     free = isinstance(question.C, float) and (
         question.C == 0.0 or (question.psd and question.C > 0.0)
     )
     if not (free and upper < math.inf) or question.log_det:
         return lo, hi
-    if question.rows in ("squares", "slack_squares"):
-        away = np.sqrt(max(upper, 0.0) / weights, where=counts, out=np.full(question.m, np.inf))
-    elif soft.any():
-        away = np.divide(max(upper, 0.0), weights, where=counts, out=np.full(question.m, np.inf))
-    else:
-        return lo, hi
-    away = np.where(counts, away * UP * UP, np.inf)
-    least = question.reading if question.rows == "squares" else question.lo
-    most = question.reading if question.rows == "squares" else question.hi
-    low, high = least - away, most + away
-    low, high = low - ROUNDINGS * np.abs(low), high + ROUNDINGS * np.abs(high)
+    low, high = question.term.reached(question, upper)
     return np.maximum(lo, low), np.minimum(hi, high)
 
 
@@ -392,7 +369,7 @@ def norm_bound(F: Sensing, question: Question, upper: float) -> float:
 def norm_taken(F: Sensing, question: Question, size: float, upper: float) -> float:
     """Return the norm up to which a claim is made where the data bound none."""
     lo, hi = reached(question, upper)
-    if question.rows == "squares":  # the reading is all that is known of a row without ends
+    if question.term.squares:  # the reading is all that is known of a row without ends
         known = question.weights > 0.0
         lo = np.where(np.isfinite(lo) | ~known, lo, question.reading)
         hi = np.where(np.isfinite(hi) | ~known, hi, question.reading)

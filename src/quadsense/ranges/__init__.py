@@ -24,6 +24,7 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import changed
+from quadsense.core.sums import SPARE
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import (
     can_be_columns,
@@ -37,7 +38,6 @@ from quadsense.measurements.column_scaling import (
 from quadsense.proofs.infeasible import check_infeasible
 from quadsense.proofs.objective import ObjectiveBound, objective_bound
 from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
-from quadsense.proofs.rounding import SPARE
 from quadsense.query.query import Query
 from quadsense.query.request import to_measurements
 from quadsense.ranges.extremes import LEAST_SIZE, Extreme, Extremes, is_stuck

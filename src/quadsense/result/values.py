@@ -31,9 +31,6 @@ from quadsense.vocabulary import Check
 NEGLIGIBLE = 1e-8
 """Error of a reading, as a part of it, that counts as none."""
 
-ROUNDED_COUNTS = 1e-3
-"""Share of their sum by which the rounding of logarithms grows with counts."""
-
 SMALLEST_VALUE = 1e-290
 """Values below this are none."""
 
@@ -345,7 +342,7 @@ def make_objective(
         dual = None  # beyond float64's range in units of the user's rows
     size = matrix.norm()
     nothing: float | None = None
-    logarithms = question.log_det or question.rows in ("center", "likelihood")
+    logarithms = question.log_det or question.term.logarithms
     squares = not (logarithms or question.linear)
     # With a distance the objective is 0 up to rounding for a multiple of I alone.
     if fits and squares and (not question.alpha or slip > value):
@@ -363,7 +360,7 @@ def make_objective(
         below, condition = 0.0, ""  # all its terms are squares or distances
     if clipped:
         below = min(below, value if fits else above)
-    unit = max(abs(above), 1.0) if question.rows == "likelihood" else abs(above)  # a deviance
+    unit = max(abs(above), question.term.unit)
     closed = math.isfinite(above) and above - below <= max(gap * unit, SMALLEST_VALUE)
     if not closed and math.isfinite(above):
         nothing = _nothing(data, question, matrix, size) if nothing is None else nothing
@@ -390,32 +387,19 @@ def _nothing(data: Measurements, question: Question, matrix: SensedMatrix, norm:
 
     Errors of `NEGLIGIBLE` times the readings, or times A, count as none: in squares its square.
     """
-    rows, weights = question.rows, question.weights
-    if rows == "likelihood":
-        return NEGLIGIBLE * (1.0 + question.m + ROUNDED_COUNTS * float(weights.sum()))
-    if rows == "center" or question.log_det:
+    if question.term.logarithms:
+        return question.term.negligible(question, NEGLIGIBLE)
+    if question.log_det:
         return NEGLIGIBLE * (1.0 + question.m)
-    linear = question.linear
-    if linear or rows not in ("squares", "within"):
-        ends = np.stack([question.lo, question.hi])
-        largest = np.where(np.isfinite(ends), np.abs(ends), 0.0).max(axis=0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        size = 0.0
-        if rows == "squares":
-            size = NEGLIGIBLE**2 * float(weights @ question.reading**2)
-        elif rows == "slack_squares":
-            size = NEGLIGIBLE**2 * float(np.sum(weights * largest**2))
-        elif rows == "slack_sum":
-            size = NEGLIGIBLE * float(np.sum(weights * largest))
-        elif rows == "slack_max":
-            size = NEGLIGIBLE * float(np.max(weights * largest, initial=0.0))
+        size = question.term.negligible(question, NEGLIGIBLE)
         if question.alpha:
             prior = question.prior
             far = float(np.linalg.norm(prior))
             if isinstance(prior, float):
                 far *= math.sqrt(matrix.shape[0])
             size += question.alpha * (NEGLIGIBLE * (norm + far)) ** 2
-        if linear:
+        if question.linear:
             # A may be far smaller than what the data are about: the readings of a multiple of I.
             norm = max(norm, math.sqrt(matrix.shape[0]) * _about(data, question))
             size += NEGLIGIBLE * float(np.linalg.norm(question.C)) * norm

@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
+from quadsense.core.intervals import TINY
 from quadsense.core.records import changed
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.minimax.program import MinimaxProgram, leaning, least_squares, prepare
 from quadsense.methods.traits import Cone
 from quadsense.preferences import Preference
-from quadsense.proofs.costs import NORMAL
 from quadsense.proofs.infeasible import (
     cannot_be_hit,
     check_infeasible,
@@ -457,7 +457,7 @@ def _robust(
         if state.settled or search.over:
             break
         x, errors = _weighed_fit(program, np.maximum(state.errors, state.smoothing) ** -power)
-        moved = float(np.linalg.norm(x - state.x)) / max(float(np.linalg.norm(x)), NORMAL)
+        moved = float(np.linalg.norm(x - state.x)) / max(float(np.linalg.norm(x)), TINY)
         settled = state.smoothing <= MIN_SMOOTHING and moved < MAX_SETTLED_CHANGE
         smoothing = min(SMOOTHING_FACTOR * state.smoothing, float(np.median(errors)))
         state = _RobustState(x, errors, max(smoothing, MIN_SMOOTHING), settled)

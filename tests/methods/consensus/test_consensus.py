@@ -8,7 +8,8 @@ from helpers import sampled
 from squares_cases import forward, normal, random_case, reference
 
 import quadsense
-from quadsense.methods.consensus.program import ByGradients, SquaresWithin
+from quadsense.core.smooth_terms import SquaresWithin
+from quadsense.methods.consensus.program import ByGradients
 from quadsense.methods.least_squares.program import LeastSquaresCone
 from quadsense.query.plan import Shape, make_plan
 

@@ -91,7 +91,7 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
         """Damped least squares, or the nearest matrix, where that was asked for."""
         if problem.question is None:
             return cls
-        return Nearest if problem.question.rows == "within" else Damped
+        return Damped if problem.question.term.squares else Nearest
 
     def prepare(self, problem: Problem) -> CGProgram:
         """The system ``K y = z_1``."""

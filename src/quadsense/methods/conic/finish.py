@@ -16,11 +16,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.direction import KernelPoint
 from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.equalities import equalities_of, held_dense, held_factor
-from quadsense.proofs.costs import at_zero
 from quadsense.system.watch import look
-
-MIN_SHARES = 1e-3
-"""Sum of shares below which multipliers are little but rounding."""
 
 MAX_HOLDS = 3
 """Last steps: onto the equalities, and with ends that the one before crossed."""
@@ -84,53 +80,14 @@ def dual(program: KernelProgram, at: KernelPoint) -> Vector:
     question, program, at = program.question, program.on_host, at.on_host
     y = np.zeros(question.m)
     y[program.index] = at.y(program) * (program.cost / program.scale)
-    if question.rows == "likelihood":
-        y = y + question.slope
-    elif question.rows == "slack_sum":
-        y = np.where(question.soft, np.clip(y, -question.weights, question.weights), y)
-    elif question.rows == "slack_max":
-        _add_shares(question, y, program.homogeneous)
+    y = question.term.finished(question, y + question.slope, program.homogeneous)
     silent = to_numpy(program.given.nonzero) == 0.0
     if bool(np.any(silent)):
-        _add_silent(program, y, np.flatnonzero(silent))
+        y = question.term.silenced(question, y, np.flatnonzero(silent))
     # An end that is not there has no multiplier, whatever rounding says.
-    y = np.where((y > 0.0) & ~np.isfinite(question.hi) & (program_box(program)), 0.0, y)
-    return np.where((y < 0.0) & ~np.isfinite(question.lo) & (program_box(program)), 0.0, y)
-
-
-def _add_shares(question: Question, y: Vector, homogeneous: bool) -> None:
-    """Scale the multipliers of soft rows so that their shares add up to 1 at most.
-
-    To 1 where t is all of the objective: then any multiple of y is as feasible.
-    """
-    soft = question.soft & (question.weights > 0.0)
-    total = float(np.sum(np.abs(y[soft]) / question.weights[soft]))
-    if total > 1.0 or (homogeneous and total > MIN_SHARES):
-        y[soft] /= total * (1.0 + 1e-15 * question.m)
-
-
-def program_box(program: KernelProgram) -> Array:
-    """Return which rows' multipliers are those of their ends alone."""
-    question = program.question
-    if question.rows == "likelihood":
-        return np.asarray(question.hard)
-    if question.rows == "squares":
-        return np.asarray(question.hard | (question.weights == 0.0))
-    return np.ones(question.m, bool)
-
-
-def _add_silent(program: KernelProgram, y: Vector, silent: Array) -> None:
-    """Add the slopes of what rows of zeros cost, which read 0 whatever A is."""
-    question = program.question
-    y[silent] = at_zero(question)[silent]
-    if question.rows == "slack_max" and program.floor > 0.0:
-        lo, hi, w = question.lo[silent], question.hi[silent], question.weights[silent]
-        away = np.where(lo > 0.0, -lo, np.where(hi < 0.0, -hi, 0.0))  # v minus the nearest end
-        soft = question.soft[silent] & (w > 0.0)
-        worst = int(np.argmax(np.where(soft, w * np.abs(away), 0.0)))
-        used = question.soft & (question.weights > 0.0)
-        shares = float(np.sum(np.abs(y[used]) / question.weights[used]))
-        y[silent[worst]] = max(0.0, 1.0 - shares) * w[worst] * np.sign(away[worst])
+    box = ~question.term.priced(question)
+    y = np.where((y > 0.0) & ~np.isfinite(question.hi) & box, 0.0, y)
+    return np.where((y < 0.0) & ~np.isfinite(question.lo) & box, 0.0, y)
 
 
 MAX_EQUALITY_RESIDUAL, ZERO_EIGENVALUE = 4e-15, 1e-12

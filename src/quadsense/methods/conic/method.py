@@ -64,9 +64,7 @@ class ConicState:
 def _level(program: ConicProgram) -> float:
     """Return the objective on which the verdict turns: the worst ratio 1, where that is sought."""
     question = program.inner.question
-    ratios = question.rows == "slack_max" and bool(
-        np.any(question.soft & (question.lo == question.hi))
-    )
+    ratios = question.term.common and bool(np.any(question.soft & (question.lo == question.hi)))
     return 1.0 if ratios and program.problem.target else -np.inf
 
 
@@ -82,11 +80,11 @@ class Conic(ConicTraits, Stepped):
     def start(self, program: ConicProgram, warm: Warm = COLD) -> ConicState:
         """Return a point inside the cone and all slacks, whatever it misses.
 
-        For the analytic center it is at an earlier answer, if there is one.
+        It is at an earlier answer, if there is one that is well inside.
         """
         inner, near = program.inner, None
         with LENIENT():
-            if warm.fit is not None and inner.question.rows == "center":
+            if warm.fit is not None and inner.question.term.from_inside:
                 near = in_units(inner, np.asarray(warm.fit))
             first = steps.first(inner, near)
             if not np.isfinite((first.gap, first.missed, first.imbalance, first.value)).all():

@@ -1,9 +1,9 @@
 """A question made ready for the interior-point method: rows that ask, units near 1, softness.
 
 Every finite end of an interval becomes an inequality ``sign v + g = end + softness``, ``g >= 0``,
-in which what may be bought of softness depends on the row term: nothing for a hard row, ``y/(2w)``
-under "slack_squares", a variable ``q >= 0`` of price w under "slack_sum", and a share ``1/w`` of
-the common ``t >= 0`` under "slack_max". A row with equal ends is an equality; a square is one that
+in which what may be bought of softness depends on the row term (see `KernelRows`): nothing for a
+hard row, else ``y/(2w)``, a variable ``q >= 0`` of price w, or a share ``1/w`` of the common ``t >=
+0``. A row with equal ends is an equality; a square is one that
 gives way, ``v = reading + y/(2w)``, so that no multiplier is a difference of readings.
 """
 
@@ -74,18 +74,19 @@ class KernelProgram:
     equal : ndarray of bool, shape (m,)
     level : ndarray, shape (m,)
         Values of the equalities, and middles of the squares; else 0.
+    counted : ndarray of bool, shape (m,)
+        Which rows have logarithms that cost least at their level.
     curve : ndarray, shape (m,)
         Twice the weight of a square; else 0.
     softness, share : ndarray, shape (2, m)
-        ``1/(2w)`` of "slack_squares" and ``1/w`` of "slack_max"; else 0.
     price : ndarray, shape (2, m)
-        w of "slack_sum"; else 0.
+        What may be bought of softness at an end, see `KernelRows`; else 0.
     row_target : ndarray, shape (2, m)
         What slack times multiplier tends to: above 0 for logarithms in the objective, else 0.
     cone_target : float
         The same of the cone.
     floor : float
-        What "slack_max" costs at least: rows of zeros miss what they miss.
+        What t costs at least: rows of zeros miss what they miss.
     C, P : ndarray, shape (k, k)
     alpha : float
     contradiction : bool
@@ -111,6 +112,7 @@ class KernelProgram:
     margin: Vector
     equal: Mask
     level: Vector
+    counted: Mask
     curve: Vector
     softness: Vector
     share: Vector
@@ -135,11 +137,6 @@ class KernelProgram:
     def row_unit(self) -> float:
         """The largest target of a row."""
         return float(np.max(self.row_target, initial=0.0))
-
-    @cached_property
-    def counted(self) -> Mask:
-        """Which rows are counts of a likelihood: their level is where their logarithm is 0."""
-        return np.any(self.row_target > 0.0, axis=0) & (self.question.rows == "likelihood")
 
     @cached_property
     def priced(self) -> Mask:
@@ -177,7 +174,7 @@ class KernelProgram:
     @cached_property
     def common(self) -> bool:
         """Whether there is a common t."""
-        return self.question.rows == "slack_max" and bool(np.any(self.share))
+        return bool(np.any(self.share))
 
     @cached_property
     def homogeneous(self) -> bool:
@@ -252,68 +249,56 @@ def prepare(rows: Sensing, question: Question) -> KernelProgram:
 
 
 def _prepare(given: Sensing, works: Sensing, question: Question) -> KernelProgram:
-    soft, hard = question.soft, ~question.soft
+    term, soft = question.term, question.soft
+    rows, hard = term.kernel(question), ~soft
     live = to_numpy(given.nonzero) > 0.0
     equal = question.equal & hard
-    weighs = question.weights > 0.0
-    squares = weighs & ~question.hard & ~equal & (question.rows == "squares")
     bounded = np.isfinite(question.lo) | np.isfinite(question.hi)
-    asks = live & (squares | (bounded & (hard | weighs)))
-    counted = ~question.hard & (question.rows == "likelihood")
-    if question.psd and counted.any():  # what was not counted cannot be negative anyway
-        asks &= ~(counted & ~weighs & _never_negative(given))
-    misses = question.misses(np.zeros(question.m))
-    contradiction = bool(np.any(~live & hard & (misses > 0.0)))
-    if question.rows == "center":
-        on_edge = (question.lo >= 0.0) | (question.hi <= 0.0)
-        contradiction = contradiction or bool(np.any(~live & ~equal & on_edge))
+    asks = live & ((rows.curve > 0.0) | (bounded & (hard | (question.weights > 0.0))))
+    if question.psd and np.any(rows.spare):
+        asks &= ~(rows.spare & _never_negative(given))
+    contradiction = bool(np.any(~live & term.impossible(question)))
     index = np.flatnonzero(asks)
     F = works if index.size == question.m else works.only(index)
     sloping = bool(np.any(question.slope))
     F, basis, elsewhere = (F, None, 0.0) if sloping else _seen(F, question)
     put = F.beside
+
+    def asking(values: Vector | float) -> Vector:
+        """Return the values of the rows that ask."""
+        return np.broadcast_to(values, question.m)[index]
+
     lo, hi = question.lo[index], question.hi[index]
-    equal, soft, squares = equal[index], soft[index], squares[index]
-    weights, counted = question.weights[index], counted[index]
-    reading = np.where(squares | counted, question.reading[index], 0.0)
-    typical = np.minimum(np.abs(lo), np.abs(hi))
-    typical = np.where(counted, np.abs(reading), typical)
-    typical = np.where(np.isfinite(typical), typical, np.where(squares, np.abs(reading), 0.0))
-    scale = _scale_unit(typical, lo, hi, question)
+    equal, soft = equal[index], soft[index]
+    scale = _scale_unit(term.sizes(question)[index], lo, hi, question)
     cost = _cost_unit(question, scale, F.n)
     ends = np.stack([hi, -lo]) / scale
     finite = np.isfinite(ends) & ~equal
     ends = np.where(finite, ends, 0.0)
-    nothing = np.zeros((2, index.size))
-    margin = nothing
-    if question.rows != "center":
-        margin = _margin(F, ends, finite & ~(soft | counted), lo / scale, hi / scale)
-    safe = np.where(weights > 0.0, weights, 1.0)
+    margin = _margin(F, ends, finite & rows.walls[index], lo / scale, hi / scale)
     bought = finite & soft
     unit = scale / cost
     alpha = question.alpha * scale * unit
-    kind = question.rows
-    target = nothing
-    if kind in ("center", "likelihood"):
-        target = np.where(finite, np.where(counted, weights, float(kind == "center")) / cost, 0.0)
+    target = np.where(finite, asking(rows.target) / cost, 0.0)
     C = _matrix(question.C, F, unit)
     if sloping:
         C = C + unit * works.adjoint(put(np.asarray(question.slope)))
-    share = np.where(bought, 1.0 / (safe * unit), 0.0) if kind == "slack_max" else nothing
-    floor = float(np.max((question.weights * misses)[~live & question.soft], initial=0.0)) / cost
-    floor = floor if kind == "slack_max" else 0.0
+    share = np.where(bought, asking(rows.share) / unit, 0.0)
+    floor = term.floor(question, ~live) / cost
+    level = asking(0.0 if rows.level is None else rows.level)
+    counted = np.any(target > 0.0, axis=0) & (rows.level is not None)
     return KernelProgram(
         question, given, F, index, basis, elsewhere / scale, scale, cost,
         ends=put(ends - margin + share * floor),
         finite=put(finite),
         margin=put(margin),
         equal=put(equal),
-        level=put(np.where(equal, lo, reading) / scale),
-        curve=put(np.where(squares, 2.0 * weights * scale * unit, 0.0)),
-        softness=put(np.where(bought, 0.5 / (safe * scale * unit), 0.0)
-        if kind == "slack_squares" else nothing),
+        level=put(np.where(equal, lo, level) / scale),
+        counted=put(counted),
+        curve=put(asking(rows.curve) * scale * unit),
+        softness=put(np.where(bought, asking(rows.softness) / (scale * unit), 0.0)),
         share=put(share),
-        price=put(np.where(bought, safe * unit, 0.0) if kind == "slack_sum" else nothing),
+        price=put(np.where(bought, asking(rows.price) * unit, 0.0)),
         row_target=put(target),
         cone_target=1.0 / cost if question.log_det else 0.0,
         floor=floor,
@@ -410,11 +395,10 @@ def _size(value: Array | float) -> float:
 def _cost_unit(question: Question, scale: float, n: int) -> float:
     """Return the size of the objective, for A of the size of the readings."""
     size = _size(question.C) * scale
-    logarithms = question.rows in ("center", "likelihood") or question.log_det
-    if size == 0.0 and question.rows != "within" and not logarithms:
+    logarithms = question.term.logarithms or question.log_det
+    if size == 0.0 and question.term.weighed and not logarithms:
         weights = question.weights[(question.weights > 0.0) & ~question.hard]
-        per = scale * scale if question.rows in ("slack_squares", "squares") else scale
-        size = float(np.median(weights)) * per if weights.size else 0.0
+        size = float(np.median(weights)) * scale**question.term.power if weights.size else 0.0
     if size == 0.0:
         size = question.alpha * scale * scale
     if logarithms:

@@ -200,8 +200,8 @@ def is_answer(
     bound = lower_bound(program.given, question, y, trace, size)
     if bound < level < objective:
         return False
-    if question.rows == "likelihood":  # a deviance, which has no constants
-        return bool(objective - bound <= gap * max(1.0, abs(objective)))
+    if question.term.unit:  # which has no constants
+        return bool(objective - bound <= gap * max(question.term.unit, abs(objective)))
     if _logarithms(program):  # whose size is that of their units: a gap is one of a logarithm
         size = min(abs(objective), max(1.0, LOGARITHM_SHARE * abs(objective)))
         return bool(objective - bound <= max(gap * size, ZERO_GAP_LOGARITHM))

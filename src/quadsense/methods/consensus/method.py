@@ -120,7 +120,7 @@ class Consensus(ConsensusTraits, Stepped):
                 room += 2.0 * inner.cone.n * EPS * abs(shown.level)  # rounding of T
                 y[inner.trace_row] = (shown.level + room) * inner.cone.n / square
             y *= inner.weight * inner.scale
-            if inner.cost.alpha or inner.question.rows == "likelihood":
+            if inner.cost.alpha or asked.term.smooth:
                 return y  # the distance, or the trace, makes up for what F*(y) misses
             question, rows = inner.question, problem.rows
             A = np.asarray(inner.scale * inner.cone.unpack(shown.x))

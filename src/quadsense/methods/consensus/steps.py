@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadsense.arrays import Vector
+from quadsense.core.smooth_terms import over
 from quadsense.device import numbers
 from quadsense.methods.consensus.program import (
     FIRST_CONE_PENALTY,
     ByDiagonal,
     ByGradients,
     ConsensusProgram,
-    Likelihood,
-    over,
 )
 from quadsense.methods.least_squares.bounds import (
     MAX_ZERO_COST,
@@ -161,7 +160,7 @@ MAX_INWARD_PRICE = 0.6
 """What the inward move may cost at most, in units of the gap that is aimed at."""
 
 FIRST_MIXED_SHARE = 1e-3
-"""Share of the mixed state in the first one of a likelihood: no count is of what it never reads."""
+"""Share of the mixed state in the first one where readings must be positive: none is 0 there."""
 
 MAX_IDLE_STEPS = 100
 """Steps in which what remains must halve."""
@@ -177,7 +176,7 @@ def start(program: ConsensusProgram, z: Vector, warm: bool, dual: Vector | None)
         return _start_without_copies(program, program.pull, z, warm)
     share = INWARD_SHARE * program.gap
     values = inner.F.forward(inner.cone.unpack(z))
-    if isinstance(program.term, Likelihood):
+    if program.term.smooth:
         z, values = _first_state(program, z, warm)
     elif not warm and bool(np.any(cost.w > 0.0)):
         z, values = _least_squares(program, z, values)
@@ -295,7 +294,7 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     lead = RELAXATION * values + (1.0 - RELAXATION) * at.v
     v = term.proximal(lead + at.r, at.rho, at.share)
     r = np.where(at.rho > 0.0, at.r + lead - v, 0.0)
-    if isinstance(term, Likelihood):  # whose conjugate is finite for its own slopes alone
+    if term.smooth:  # whose conjugate is finite for its own slopes alone
         y = term.slope(v)
     apart, moved = numbers(np.linalg.norm(values - v), np.linalg.norm(v - at.v))
     after = replace(
@@ -415,7 +414,7 @@ def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     assert shown is not None
     if program.pull is not None:
         return _balanced(at)
-    if isinstance(term, Likelihood):
+    if term.smooth:
         factor = _change(*at.read)
         at = at if factor == 1.0 else replace(at, rho=at.rho * factor, r=at.r / factor)
         return _balanced(at)

@@ -156,7 +156,9 @@ class MissesState:
 def prepare(problem: Problem) -> MissesProgram | None:
     """The program; None where the question is another, or has constraints."""
     question = problem.question
-    if question is None or question.rows != "slack_squares" or not question.psd:
+    if question is None or not question.psd:
+        return None
+    if not (question.term.soft and question.term.power == 2):  # misses, squared
         return None
     live = (to_numpy(problem.rows.nonzero) > 0.0) & (question.weights > 0.0)
     if question.hard.any() or question.alpha or question.linear:

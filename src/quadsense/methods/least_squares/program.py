@@ -22,11 +22,11 @@ from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.packed import summed_products
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, record
+from quadsense.core.sums import SPARE
 from quadsense.device import numbers, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares.traits import MAX_FORMED_UNKNOWNS, TYPICAL_STEPS
-from quadsense.proofs.rounding import SPARE
 from quadsense.system.watch import eigen_flops, look, real_flops
 
 Array = npt.NDArray[Any]
@@ -483,24 +483,23 @@ class SquaresProgram:
         return self.weight * self.scale * self.scale
 
 
-def prepare(problem: Problem, rows: str = "squares") -> SquaresProgram | None:
-    """The program; None where the question has other rows, or asks for nothing.
+def prepare(problem: Problem, nearest: bool = False) -> SquaresProgram | None:
+    """The program; None where the question has other terms than squares, or asks for nothing.
 
-    Of a likelihood with the squares that are nearest to it where readings are what was counted.
+    With `nearest` that of the squares that are nearest to other terms (`RowTerm.nearest_squares`).
     """
     question = problem.question
-    if question is None or question.rows != rows:
+    if question is None or not (nearest or question.term.squares):
+        return None
+    squares = question.term.nearest_squares(question)
+    if squares is None:
         return None
     if question.log_det or question.linear:
         return None
     F = problem.rows.at_work()
     there = F.waits
     whole = problem.rows.on_numpy() if there else F
-    weights, hard = question.weights, bool(question.hard.any())
-    if rows == "likelihood":
-        counts = weights > 0.0
-        away = np.where(counts, question.reading - question.lo, 1.0)
-        weights = np.where(counts, 0.5 * weights / (away * away), 0.0)
+    weights, hard = squares, bool(question.hard.any())
     if hard or problem.rows.has_zero_rows:
         weights = np.where(question.hard, 0.0, weights)
         weights = weights * (to_numpy(problem.rows.nonzero) > 0.0)
@@ -512,9 +511,9 @@ def prepare(problem: Problem, rows: str = "squares") -> SquaresProgram | None:
     weights, alpha = weights / weight, alpha / weight
     scale = _scale(question, weights, alpha)
     b = np.where(weights > 0.0, question.reading, 0.0) / scale
-    free = ~question.hard & (rows == "likelihood")  # its ends are part of what it costs
-    lo = np.where(free, -np.inf, question.lo / scale)
-    hi = np.where(free, np.inf, question.hi / scale)
+    lo, hi = question.lo / scale, question.hi / scale
+    if nearest:  # ends are part of what readings cost
+        lo, hi = np.where(question.hard, lo, -np.inf), np.where(question.hard, hi, np.inf)
     row = trace_row(whole, question) if question.psd and hard else None
     trace = None
     if row is not None:

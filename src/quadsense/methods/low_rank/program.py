@@ -138,7 +138,7 @@ def asked(problem: Problem) -> FactorQuestion:
     """Return what a problem asks of a factor."""
     b, delta = to_numpy(problem.b), to_numpy(problem.delta)
     question = problem.question
-    if question is not None and question.rows != "squares":
+    if question is not None and not question.term.squares:
         question = None
     if question is None and (not problem.target or _is_plain(problem)):
         return _scaled(None, b, delta)

@@ -27,6 +27,7 @@ from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.packed import Array, Vector
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
+from quadsense.core.sums import SPARE
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import LENIENT, Problem
 from quadsense.methods.conic import finish, steps
@@ -42,7 +43,6 @@ from quadsense.methods.minimax.coordinates import (
     by_gram,
 )
 from quadsense.methods.minimax.traits import FACTORED
-from quadsense.proofs.rounding import SPARE
 from quadsense.proofs.symmetric import ASSUMED_FACTOR, NORM_FACTOR, allowed, data_scale
 
 UNIT_SHARE = 0.01
