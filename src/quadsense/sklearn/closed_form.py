@@ -60,6 +60,10 @@ class Coefficients:
         """Return the value for every row of X."""
         return np.asarray(np.einsum("ij,ij->i", X @ self.A, X) + X @ self.w + self.c)
 
+    def attributes(self) -> dict[str, Any]:
+        """Return what a fitted estimator predicts from."""
+        return {"matrix_": self.A, "coef_": self.w, "intercept_": self.c}
+
     def scaled(self, length: float, size: float) -> Coefficients:
         """Return the same where rows are `length` times and values `size` times as large."""
         per = size / length

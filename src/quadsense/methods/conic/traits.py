@@ -4,14 +4,37 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from quadsense.methods.psd.traits import interior_fits
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
+from quadsense.system.watch import cholesky_flops, eigen_flops
 
 STEPS = 14.0
 """Typical steps: seen 5 to 30 (docs/theory.md, section 10)."""
 
 CALLS = 12.0
 """Passes whose calls of Python a step makes: residuals, two directions, lengths (measured)."""
+
+
+NEWTON_ENTRIES = 25_000_000
+"""Of the largest array of the interior-point method, at most: 200 MB."""
+
+NEWTON_ARRAYS = 4
+"""So large, which it holds at once."""
+
+
+def newton_entries(m: int, n: int, size: int) -> int:
+    """Entries of the largest array of an interior-point step, of m rows and `size` unknowns."""
+    by_rows, by_unknowns = newton_flops(m, n, size)
+    return m * m if by_rows <= by_unknowns else size * max(m, 4 * size)
+
+
+def newton_flops(m: int, n: int, size: int) -> tuple[float, float]:
+    """By rows, and by unknowns: there at worst twice as many rows as unknowns are solved for."""
+    return cholesky_flops(m) + float(m) ** 2 * n, m * float(size) ** 2 + eigen_flops(size)
+
+
+def interior_fits(m: int, n: int, size: int) -> bool:
+    """Return whether the arrays of the interior-point method are small enough."""
+    return newton_entries(m, n, size) <= NEWTON_ENTRIES
 
 
 class ConicTraits(Traits):

@@ -18,11 +18,12 @@ from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import COLD, Method, Problem, Stepped, Warm, nothing, own, start_matrix
 from quadsense.methods.conic.method import Conic, ConicProgram, ConicState
+from quadsense.methods.conic.traits import interior_fits
 from quadsense.methods.minimax.program import AskedRows, asked
 from quadsense.methods.psd import phases
 from quadsense.methods.psd.maps import forward, forward_error, positive_part
 from quadsense.methods.psd.phases import ConeProgram, prepare
-from quadsense.methods.psd.traits import PsdTraits, evaluation_flops, interior_fits
+from quadsense.methods.psd.traits import PsdTraits, evaluation_flops
 from quadsense.proofs.positive import PsdCertificate, certify
 from quadsense.vocabulary import Claim, because
 
