@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from quadsense.arrays import as_numbers
+from quadsense.core.intervals import ZERO_SHARE
 from quadsense.measurements.validate import checked_vector
 from quadsense.preferences import SLACKS
 from quadsense.result.result import Result
@@ -36,12 +37,6 @@ PERCENTILES, GAP = (25, 75), 0.01
 
 SEEN = 1e-9
 """Size of a direction, or an entry, as a part of the largest, from which on it is no rounding."""
-
-CONSTANT = 1e-12
-"""Variance, relative to the largest, up to which nothing varies."""
-
-MANY_PAIRS = 1000
-"""Pairs from which on steps that know only the pairs missed are faster."""
 
 LEAST, AN_UNKNOWN = 1.5, 0.3
 """`stretch` by default: at least, and for every pair per unknown. Of .2 and .3, with percentiles of
@@ -122,16 +117,11 @@ def learn(
     result = solve(
         points @ (V.T / unit**0.5), bounds=(lo, hi), psd=True, slack=slack,  # type: ignore[arg-type]
         weights=even_weights(alike, weights), gap=gap, time_limit=time_limit,
-        callback=listen(metric), **_method(slack, len(points)),
+        callback=listen(metric),
     )  # fmt: skip
     if result.status not in (Status.OPTIMAL, Status.MET):
         warnings.warn(f"gap was not reached: {result.message}", ConvergenceWarning, stacklevel=5)
     return Learned(metric(np.asarray(result.A, np.float64)), (upper, lower), stretch, result)
-
-
-def _method(slack: str, m: int) -> dict[str, Any]:
-    """Return the method, where that is not left to `solve`."""
-    return {"method": "least_squares"} if slack == "squares" and m >= MANY_PAIRS else {}
 
 
 def _percentile(values: Vector, percentile: float) -> float:
@@ -313,7 +303,7 @@ def _root(prior: Any, points: Matrix) -> Matrix:
         values, vectors = np.linalg.eigh(spread)
         # Directions in which nothing varies are as those that vary most.
         most = float(values[-1]) if values[-1] > 0.0 else 1.0
-        values = np.where(values > CONSTANT * most, values, most)
+        values = np.where(values > ZERO_SHARE * most, values, most)
         return np.asarray((vectors / np.sqrt(values)).T / scale)
     M = as_numbers("prior", prior)
     if M.dtype.kind == "c" or not np.isfinite(M).all():

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from quadsense.core.packed import FEATURE_ROWS
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
+from quadsense.system.memory import FLOAT64_BYTES
 from quadsense.system.watch import cholesky_flops, eigen_flops
 
 STEPS = 14.0
 """Typical steps: seen 5 to 30 (docs/theory.md, section 10)."""
+
+CONE_DECOMPOSITIONS = 4.0
+"""Eigendecompositions in whose time a step handles the cone."""
 
 CALLS = 12.0
 """Passes whose calls of Python a step makes: residuals, two directions, lengths (measured)."""
@@ -80,14 +85,15 @@ class ConicTraits(Traits):
     def memory(cls, shape: Shape) -> int:
         """The matrices of a step."""
         side = int(cls.side(shape))
-        blocks = 8 * 2 * min(1024, shape.m) * shape.unknowns
-        return 8 * 4 * side * side + blocks + 24 * shape.matrix_bytes + 8 * 60 * shape.m
+        blocks = 2 * min(FEATURE_ROWS, shape.m) * shape.unknowns
+        matrices, vectors = 4 * side * side, 60 * shape.m
+        return FLOAT64_BYTES * (matrices + blocks + vectors) + 24 * shape.matrix_bytes
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
         """One normal matrix and its factor per step, and what the cone takes."""
         m, side, n = float(shape.m), cls.side(shape), float(shape.n)
         formed = m * side * side if shape.m > shape.unknowns else shape.weight * m * m * n
-        cone = shape.weight * 40.0 * n**3 if shape.psd else 0.0
-        flops = STEPS * (formed + side**3 / 3.0 + cone + 4.0 * shape.product)
+        cone = shape.weight * CONE_DECOMPOSITIONS * eigen_flops(n) if shape.psd else 0.0
+        flops = STEPS * (formed + cholesky_flops(side) + cone + 4.0 * shape.product)
         return Work(flops, 0.0, CALLS * STEPS)

@@ -15,6 +15,9 @@ TYPICAL_STEPS = 200.0
 MAX_FORMED_UNKNOWNS = 16000
 """Unknowns up to which the normal matrix is formed."""
 
+FEW_UNKNOWNS = 100
+"""Unknowns up to which cuts and interior-point steps cost less than gradient steps."""
+
 ENTRY_FLOPS = 2.0
 """Flops in whose time a product reads an entry of the normal matrix (measured)."""
 
