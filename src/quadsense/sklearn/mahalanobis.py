@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from quadsense.arrays import as_numbers
 from quadsense.core.intervals import ZERO_SHARE
 from quadsense.measurements.validate import checked_vector
+from quadsense.methods.least_squares.traits import MANY_MISSABLE_ROWS
 from quadsense.preferences import SLACKS
 from quadsense.result.result import Result
 from quadsense.sklearn.closed_form import Matrix, Vector, without_data
@@ -117,11 +118,16 @@ def learn(
     result = solve(
         points @ (V.T / unit**0.5), bounds=(lo, hi), psd=True, slack=slack,  # type: ignore[arg-type]
         weights=even_weights(alike, weights), gap=gap, time_limit=time_limit,
-        callback=listen(metric),
+        callback=listen(metric), **_method(slack, len(points)),
     )  # fmt: skip
     if result.status not in (Status.OPTIMAL, Status.MET):
         warnings.warn(f"gap was not reached: {result.message}", ConvergenceWarning, stacklevel=5)
     return Learned(metric(np.asarray(result.A, np.float64)), (upper, lower), stretch, result)
+
+
+def _method(slack: str, m: int) -> dict[str, Any]:
+    """Return the method, where that is not left to `solve`."""
+    return {"method": "least_squares"} if slack == "squares" and m >= MANY_MISSABLE_ROWS else {}
 
 
 def _percentile(values: Vector, percentile: float) -> float:
