@@ -92,7 +92,7 @@ _LATER = {
     "Interval": ("quadsense.ranges", "Interval"),
     "NothingFits": ("quadsense.ranges", "NothingFits"),
     "certify": ("quadsense.compare", "certify"),
-    "check_probes": ("quadsense.probes.check", "check_probes"),
+    "check_probes": ("quadsense.probes.operator", "check_probes"),
     "ManyResults": ("quadsense.many.results", "ManyResults"),
     "datasets": ("quadsense.datasets", None),
     "diffusion": ("quadsense.diffusion", None),

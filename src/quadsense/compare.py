@@ -13,6 +13,7 @@ import numpy.typing as npt
 from quadsense.arrays import Vector, as_numbers, to_numpy
 from quadsense.core import packed
 from quadsense.core.matrix import SensedMatrix, is_positive
+from quadsense.core.noise import CONFIDENCE
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.validate import MAX_SKEW, checked_vector
@@ -48,7 +49,7 @@ def to_cvxpy(
     bounds: tuple[RealOrVector, RealOrVector] | None = None,
     sigma: Real | None = None,
     shots: RealOrVector | None = None,
-    confidence: Real = 0.95,
+    confidence: Real = CONFIDENCE,
     missing: MissingName = "raise",
     weights: RealOrVector | None = None,
     mix: MatrixLike | None = None,

@@ -9,9 +9,11 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, as_numbers
 from quadsense.core.matrix import SensedMatrix
+from quadsense.core.noise import CONFIDENCE
 from quadsense.measurements import Measurements
+from quadsense.measurements.validate import MAX_SKEW
 from quadsense.system.threads import with_one_blas_thread
-from quadsense.typing import is_whole
+from quadsense.typing import DEFAULT_GAP, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,9 +28,6 @@ if TYPE_CHECKING:
 
 MAX_ENTRY = 1e70
 """Entries of C, and their inverses, of which squares and products stay within float64."""
-
-MAX_SKEW = 1e-8
-"""Largest part of C by which it may differ from its conjugate transpose, as rounding does."""
 
 
 def asked_for(C: Any, data: Measurements) -> Array:
@@ -84,7 +83,7 @@ def interval(
     bounds: tuple[RealOrVector, RealOrVector] | None = None,
     sigma: Real | None = None,
     shots: RealOrVector | None = None,
-    confidence: Real = 0.95,
+    confidence: Real = CONFIDENCE,
     missing: MissingName = "raise",
     weights: RealOrVector | None = None,
     mix: MatrixLike | None = None,
@@ -96,7 +95,7 @@ def interval(
     time_limit: Real | None = None,
     callback: Callable[[Intermediate], Any] | None = None,
     progress: bool = False,
-    gap: Real = 0.01,
+    gap: Real = DEFAULT_GAP,
 ) -> Any:
     """Return the certified range of ``<C, A>`` over all fits, with the vectors that prove its ends.
 

@@ -14,13 +14,11 @@ from quadsense.core.noise import CONFIDENCE
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_weights
+from quadsense.methods.base import MAX_REFINEMENTS
 from quadsense.system.memory import FLOAT64_BYTES, GIB
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import eigen_flops, look
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
-
-MAX_REFINEMENTS = 3
-"""Each makes the fit's error that of normal equations smaller: squared condition times 1e-16."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import quadsense
 from quadsense.sklearn import InfeasibleWarning, QuadraticRegressor
 from quadsense.sklearn.closed_form import ModelRows
 from quadsense.sklearn.fits import within
@@ -311,7 +312,11 @@ def test_c_is_free_wherever_it_is_sought_from(psd):
     rows = ModelRows(X, y, np.ones(30), True, True, 0.5 / np.mean(np.sum(X * X, axis=1)))
     delta = np.full(30, 5.5 if psd else 0.6)
     truth = Truth(X, y, 50.0, psd=psd, delta=delta)
-    found, result = within(rows, 50.0, delta, psd=psd, centre=300.0, tol=1e-6)
+
+    def run(U, b, *, parted, **asked):
+        return quadsense.solve(U, b, **asked)
+
+    found, result = within(rows, 50.0, delta, psd=psd, centre=300.0, tol=1e-6, run=run)
     assert result.met
     assert rows.objective(found, 50.0) == pytest.approx(truth.value, rel=1e-5)
 

@@ -34,6 +34,7 @@ from quadsense.cli.shared import (
 from quadsense.query.query import REFERENCE
 from quadsense.ranges import Interval, NothingFits
 from quadsense.system.watch import Interrupted
+from quadsense.typing import DEFAULT_GAP
 from quadsense.view.json_fields import (
     PRINTED,
     range_fields,
@@ -161,7 +162,7 @@ PAIR = re.compile(r"(-?[0-9]+),(-?[0-9]+)")
 @click.option(
     "--gap",
     type=float,
-    default=0.01,
+    default=DEFAULT_GAP,
     show_default=True,
     help="Share of its width by which an interval may be too wide.",
 )

@@ -27,6 +27,9 @@ TINY = float(np.finfo(np.float64).tiny)
 EPS = 2.0 * UNIT
 """Distance of 1 from the next number: bounds with it are generous."""
 
+ZERO_SHARE = 1e-12
+"""Eigenvalue or singular value, as a share of the largest, up to which it is rounding alone."""
+
 BEYOND = 1.0 + 2.0 * UNIT
 """The least ratio of an end that is crossed, however little."""
 

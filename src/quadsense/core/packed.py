@@ -52,7 +52,7 @@ def strictly_below(n: int) -> npt.NDArray[np.bool_]:
     return np.tri(n, k=-1, dtype=bool)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(KEPT_ORDERS)
 def _places(n: int) -> tuple[npt.NDArray[np.intp], Vector, npt.NDArray[np.intp]]:
     """Of small real matrices: where each packed entry is, its scale, and where each entry goes."""
     across, down = upper(n)

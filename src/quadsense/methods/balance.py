@@ -15,17 +15,15 @@ import scipy.linalg as sl
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core import packed
-from quadsense.core.intervals import Array
+from quadsense.core.intervals import ZERO_SHARE, Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.traits import MAX_MOVED_UNKNOWNS
 from quadsense.proofs.costs import conjugate_above, permitted
 from quadsense.proofs.definite import cholesky, solve
 from quadsense.system.watch import cholesky_flops, look
 
 Real = npt.NDArray[np.float64]
-
-MAX_UNKNOWNS = 2000
-"""Up to which a vector is moved: its cost is that of a step."""
 
 MAX_ROW_FLOPS = 1e7
 """Work up to which all rows are factored by reflections: weights may differ by more than a normal
@@ -57,9 +55,6 @@ gap."""
 WORST_EIGENVALUE_PRICE = 1e4
 """The same at worst, where rows see some directions hardly: below that nothing is moved."""
 
-ZERO_EIGENVALUE = 1e-12
-"""Share of the largest eigenvalue of A below which one is 0."""
-
 
 def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float = 0.0) -> Vector:
     """The vector moved a little until ``C + F*(y) + 2 alpha (A - P)`` vanishes to rounding.
@@ -77,7 +72,7 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
     enough : float
         Loss, in units of the objective, that is of no account; see `MAX_PROOF_SIZE`.
     """
-    if F.unknowns > MAX_UNKNOWNS or not (np.isfinite(y).all() and np.isfinite(A).all()):
+    if F.unknowns > MAX_MOVED_UNKNOWNS or not (np.isfinite(y).all() and np.isfinite(A).all()):
         return y
     if question.psd:
         return _lifted(F, question, y, A, enough)
@@ -155,7 +150,7 @@ def _lifted(F: Sensing, question: Question, y: Vector, A: Array, enough: float) 
 def _beside(T: Array, A: Array) -> Array:
     """The positive part of T where A is 0, and nothing where it is not."""
     sizes, axes = np.linalg.eigh(A)
-    V = axes[:, sizes <= ZERO_EIGENVALUE * float(sizes[-1])]
+    V = axes[:, sizes <= ZERO_SHARE * float(sizes[-1])]
     values, vectors = np.linalg.eigh(V.conj().T @ T @ V)
     W = V @ vectors
     return np.asarray((W * np.maximum(values, 0.0)) @ W.conj().T)

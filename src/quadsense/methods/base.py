@@ -12,7 +12,7 @@ import numpy as np
 
 from quadsense.arrays import Array, Vector, is_numpy, is_tensor, placed, to_numpy
 from quadsense.core.forms import MeasuredForm
-from quadsense.core.intervals import Intervals
+from quadsense.core.intervals import ZERO_SHARE, Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import record
@@ -276,7 +276,19 @@ MAX_STRIDE, STRIDE_FLOPS, DEVICE_STRIDE_FLOPS = 12, 1e9, 1e11
 """Steps between two looks at the clock, and the work of these, some tens of milliseconds: on
 a core, and on a GPU, where steps that a decision leaves behind are wasted."""
 
-SAME = 1.0 - 1e-12
+MAX_FORMED_ORDER = 2000
+"""Order up to which A is made dense although products with it would do."""
+
+MAX_REFINEMENTS = 3
+"""Solves with one factor, each of which takes away what the rounding of the last one left."""
+
+MIN_AMPLE_ROWS = 4
+"""Rows per unknown from which they are ample: almost any search ends at the fit."""
+
+SHORT_STRIDE_FLOPS = 1e8
+"""Work of the steps between two looks, of methods whose steps are cheap: some milliseconds."""
+
+SAME = 1.0 - ZERO_SHARE
 """Ratio of two numbers from which they are equal up to rounding."""
 
 

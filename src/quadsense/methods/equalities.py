@@ -14,6 +14,7 @@ from quadsense.core.forms import MeasuredForm
 from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.base import MAX_FORMED_ORDER
 from quadsense.system.memory import MIB
 from quadsense.system.watch import eigen_flops, look
 
@@ -30,9 +31,6 @@ MAX_ENTRIES = 32 * MIB
 
 MAX_EQUALITIES = 4000
 """Equalities whose Gram matrix is factored in a second or two."""
-
-MAX_FORMED_ORDER = 2000
-"""Order up to which A is made dense for it, as its readings then round less."""
 
 LOST_SHARE = 1e-14
 """Share of the largest eigenvalue below which others are rounding."""

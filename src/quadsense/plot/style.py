@@ -60,9 +60,6 @@ MAX_TICKS = 5
 SHADES = 255
 """Steps of a color map: odd, so that 0 is in the middle of one."""
 
-MAX_DECIMALS = 5
-"""Decimals of numbers at ticks without a power of ten."""
-
 SLIP = 1e-9
 """Rounding of a tick, relative to the distance of two."""
 
@@ -191,7 +188,7 @@ def even_texts(ticks: Any) -> list[str]:
         return [tick_text(float(x)) for x in ticks]
     step, largest = float(apart.min()), float(np.abs(ticks).max())
     ticks = np.where(np.abs(ticks) < SLIP * step, 0.0, ticks)
-    for decimals in range(MAX_DECIMALS + 1) if largest < MAX_PLAIN else ():
+    for decimals in range(FINE) if largest < MAX_PLAIN else ():
         if np.abs(np.round(ticks, decimals) - ticks).max() < SLIP * max(step, largest):
             return [f"{x:,.{decimals}f}".replace("-", "−") for x in ticks]
     digits = 1 + math.ceil(math.log10(largest / step) - SLIP)

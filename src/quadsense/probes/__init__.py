@@ -6,12 +6,11 @@ the array U, and means what the array would mean.
 
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.stack import stack
-from quadsense.probes.check import ProbesReport, check_probes
 from quadsense.probes.differences import differences
 from quadsense.probes.fourier import masked_fft
 from quadsense.probes.kronecker import kronecker
 from quadsense.probes.observables import observables
-from quadsense.probes.operator import operator
+from quadsense.probes.operator import ProbesReport, check_probes, operator
 from quadsense.probes.product_povm import product_povm
 
 __all__ = [

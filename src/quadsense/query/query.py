@@ -18,6 +18,7 @@ import numpy as np
 import scipy
 
 from quadsense.arrays import is_numpy
+from quadsense.core.noise import CONFIDENCE
 from quadsense.core.records import record
 from quadsense.measurements import Measurements
 from quadsense.methods import METHODS
@@ -249,7 +250,8 @@ class Query:
         ),
     )
     confidence: Real = field(
-        default=0.95, metadata=about("data", "--sigma, --shots: that all hold at once.", kind=float)
+        default=CONFIDENCE,
+        metadata=about("data", "--sigma, --shots: that all hold at once.", kind=float),
     )
     missing: MissingName = field(
         default="raise",

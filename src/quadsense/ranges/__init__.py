@@ -46,6 +46,7 @@ from quadsense.result.values import evaluate
 from quadsense.run.loop import Limits
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import FLOPS, Interrupted, Stop
+from quadsense.typing import DEFAULT_GAP
 from quadsense.vocabulary import Check, Verification
 
 FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8
@@ -254,7 +255,7 @@ def ranges(
     matrices: list[Array],
     *,
     psd: bool,
-    gap: float = 0.01,
+    gap: float = DEFAULT_GAP,
     relaxed: bool = False,
     set_aside: Any = (),
     fit: SensedMatrix | None = None,

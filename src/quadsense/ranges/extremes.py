@@ -25,7 +25,7 @@ from quadsense.methods.conic import finish
 from quadsense.methods.conic.finish import asking, of_equalities
 from quadsense.methods.conic.many import Many
 from quadsense.methods.conic.program import KernelProgram, prepare
-from quadsense.methods.conic.solve import is_inside
+from quadsense.methods.conic.solve import MAX_STEPS, is_inside
 from quadsense.methods.conic.start import Inside, balanced_point, start
 from quadsense.methods.conic.steps import KernelState, advance, measured
 from quadsense.proofs.infeasible import user_dual
@@ -34,9 +34,6 @@ from quadsense.proofs.rounding import enclosure
 from quadsense.result.values import evaluate
 from quadsense.run.loop import Limits, reference, run
 from quadsense.vocabulary import Claim
-
-MAX_STEPS = 100
-"""Of the kernel at most: it takes ten to twenty, and stops where rounding does."""
 
 MAX_IDLE_STEPS = 8
 """Steps without progress after which it is left."""

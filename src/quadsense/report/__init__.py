@@ -20,7 +20,7 @@ from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.plot.pictures import labelled, readings_of
-from quadsense.report import sections
+from quadsense.report import evidence, sections
 from quadsense.result.result import Result
 from quadsense.view import Markup, element
 from quadsense.vocabulary import Verification
@@ -108,13 +108,13 @@ class Report:
             self.title or f"quadsense: {result.status}",
             [
                 sections.verdict(result, self.title, self.checked),
-                sections.suspects(result, readings, self.data) if result.suspects.size else None,
+                evidence.suspects(result, readings, self.data) if result.suspects.size else None,
                 sections.intervals(result, self._intervals),
                 sections.pictures(result, readings),
-                sections.certificate(result, self.data, self.checked, self.names),
+                evidence.certificate(result, self.data, self.checked, self.names),
                 sections.unseen(result),
-                sections.objective(result),
-                None if result.suspects.size else sections.suspects(result, readings, self.data),
+                evidence.objective(result),
+                None if result.suspects.size else evidence.suspects(result, readings, self.data),
                 sections.plan(result),
                 sections.reproduction(result, self.names),
             ],

@@ -1,4 +1,4 @@
-"""What is behind a verdict: what its certificate rests on, and the rows worth a look as a table."""
+"""The sections of what is behind a verdict: its certificate, the rows, the objective."""
 
 from __future__ import annotations
 
@@ -11,15 +11,106 @@ import numpy as np
 from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
 from quadsense.plot.pictures import ReadingsPicture, is_cheap, reads_of
+from quadsense.report.sections import check_lines, facts, folded, paragraphs, section
 from quadsense.result.result import Result
-from quadsense.result.words import CHECKED, kind_of_matrix, sentence
+from quadsense.result.words import CHECKED, kind_of_matrix, objective_name, sentence
 from quadsense.view import DIGITS, FINE, Markup, element, interval, join, number, table
+from quadsense.vocabulary import Verification
 
 MOST_OF_A_KIND = 12
 """Rows of one kind that a table names."""
 
 NEAREST = 5
 """Rows that are named for being nearest to their tolerance, or worst."""
+
+
+BOUND = 8
+"""Digits of the objective and of the bounds on it, which may differ little."""
+
+
+# --- the sections -------------------------------------------------------------------------------
+
+
+def certificate(
+    result: Result,
+    data: Measurements | None,
+    checked: Verification | None,
+    names: tuple[str, str],
+) -> Markup:
+    """Return the claim in plain words, how to check it, and what a check found."""
+    python, command = check_lines(result, *names)
+    parts: list[object] = list(paragraphs(claim_paragraphs(result, data)))
+    if result.certificate.kind != "none":
+        parts += [element("h3", "Check it yourself"), element("pre", python)]
+        parts.append(None if command is None else element("pre", f"$ {command}"))
+    if checked is not None:
+        parts += [element("h3", "Checked when this report was written"), _checks(checked)]
+    return section("The certificate", *parts)
+
+
+def _checks(checked: Verification) -> Markup:
+    """Return what the check found in one line, and below it all statements, false ones first."""
+    checks = sorted(checked.checks, key=lambda check: check.holds)
+    false = sum(not check.holds for check in checks)
+    rows = [
+        [
+            check.statement,
+            element(
+                "span", "true" if check.holds else "false", class_="yes" if check.holds else "no"
+            ),
+            check.detail,
+        ]
+        for check in checks
+    ]
+    state = (
+        element("span", f"{false} of {len(checks)} statements are false", class_="no")
+        if false
+        else element("span", f"all {len(checks)} statements are true", class_="yes")
+    )
+    summary = join(["Recomputed from the data: ", state])
+    found = table(["Statement", "Holds", "Compared"], rows, caption="Checks")
+    return folded(summary, element("div", found, class_="scroll"), opened=bool(false))
+
+
+def suspects(result: Result, readings: ReadingsPicture, data: Measurements | None) -> Markup | None:
+    """Return the rows worth a look."""
+    found, left = rows_table(result, readings, data)
+    if found is None or result.verdict.asked == "accuracy":
+        return None
+    title = (
+        "Rows in conflict, and others worth a look" if result.suspects.size else "Rows worth a look"
+    )
+    note = element("p", left[:1].upper() + left[1:] + ".", class_="note") if left else None
+    return section(title, note, element("div", found, class_="scroll"))
+
+
+def objective(result: Result) -> Markup | None:
+    """Return which A of all that fit, with bounds, and the linear constraints."""
+    found = result.verdict
+    constraints = constraints_table(result)
+    if result.objective is None and constraints is None:
+        return None
+    pairs: list[tuple[str, object]] = []
+    if result.objective is not None:
+        pairs += [
+            ("Preferred", f"{found.prefer}: the {objective_name(found)}"),
+            ("This A has", number(result.objective, BOUND)),
+        ]
+        if result.objective_bounds is not None:
+            low, high = result.objective_bounds
+            pairs.append(
+                ("The best has", f"between {number(low, BOUND)} and {number(high, BOUND)}, proved")
+            )
+        state = {True: "yes, within the gap", False: "no", None: "not looked into"}[result.optimal]
+        pairs.append(("Certified", state))
+        if found.wanted:
+            pairs.append(("Asked for first", f"{found.wanted}, which was not found"))
+    return section(
+        "Which A",
+        facts(pairs) if pairs else None,
+        None if constraints is None else element("h3", "Linear constraints"),
+        None if constraints is None else element("div", constraints, class_="scroll"),
+    )
 
 
 # --- what a certificate rests on, as far as the facts of the result do not say it ----------------

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import to_numpy
-from quadsense.measurements import Measurements
 from quadsense.plot.panels import (
     draw_entries,
     draw_progress,
@@ -28,7 +27,6 @@ from quadsense.plot.pictures import ReadingsPicture, patch_of, spectrum_of, valu
 from quadsense.plot.style import LINE_HEIGHT, PointerValues, as_svg
 from quadsense.query.query import PARAMETERS, environment, flag_of
 from quadsense.ranges import Interval
-from quadsense.report.evidence import claim_paragraphs, constraints_table, rows_table
 from quadsense.result import words as view
 from quadsense.result.result import Result
 from quadsense.view import (
@@ -38,14 +36,10 @@ from quadsense.view import (
     duration,
     element,
     interval,
-    join,
     number,
     table,
 )
 from quadsense.vocabulary import Verification, rounded_down
-
-BOUND = 8
-"""Digits of the objective and of the bounds on it, which may differ little."""
 
 
 def verdict(result: Result, title: str | None, checked: Verification | None) -> Markup:
@@ -176,88 +170,6 @@ def _interval_note(found: Interval, value: float | None) -> str:
     if found.relaxed:
         parts.append("over all ranks")
     return "; ".join(parts)
-
-
-def certificate(
-    result: Result,
-    data: Measurements | None,
-    checked: Verification | None,
-    names: tuple[str, str],
-) -> Markup:
-    """Return the claim in plain words, how to check it, and what a check found."""
-    python, command = check_lines(result, *names)
-    parts: list[object] = list(paragraphs(claim_paragraphs(result, data)))
-    if result.certificate.kind != "none":
-        parts += [element("h3", "Check it yourself"), element("pre", python)]
-        parts.append(None if command is None else element("pre", f"$ {command}"))
-    if checked is not None:
-        parts += [element("h3", "Checked when this report was written"), _checks(checked)]
-    return section("The certificate", *parts)
-
-
-def _checks(checked: Verification) -> Markup:
-    """Return what the check found in one line, and below it all statements, false ones first."""
-    checks = sorted(checked.checks, key=lambda check: check.holds)
-    false = sum(not check.holds for check in checks)
-    rows = [
-        [
-            check.statement,
-            element(
-                "span", "true" if check.holds else "false", class_="yes" if check.holds else "no"
-            ),
-            check.detail,
-        ]
-        for check in checks
-    ]
-    state = (
-        element("span", f"{false} of {len(checks)} statements are false", class_="no")
-        if false
-        else element("span", f"all {len(checks)} statements are true", class_="yes")
-    )
-    summary = join(["Recomputed from the data: ", state])
-    found = table(["Statement", "Holds", "Compared"], rows, caption="Checks")
-    return folded(summary, element("div", found, class_="scroll"), opened=bool(false))
-
-
-def objective(result: Result) -> Markup | None:
-    """Return which A of all that fit, with bounds, and the linear constraints."""
-    found = result.verdict
-    constraints = constraints_table(result)
-    if result.objective is None and constraints is None:
-        return None
-    pairs: list[tuple[str, object]] = []
-    if result.objective is not None:
-        pairs += [
-            ("Preferred", f"{found.prefer}: the {view.objective_name(found)}"),
-            ("This A has", number(result.objective, BOUND)),
-        ]
-        if result.objective_bounds is not None:
-            low, high = result.objective_bounds
-            pairs.append(
-                ("The best has", f"between {number(low, BOUND)} and {number(high, BOUND)}, proved")
-            )
-        state = {True: "yes, within the gap", False: "no", None: "not looked into"}[result.optimal]
-        pairs.append(("Certified", state))
-        if found.wanted:
-            pairs.append(("Asked for first", f"{found.wanted}, which was not found"))
-    return section(
-        "Which A",
-        facts(pairs) if pairs else None,
-        None if constraints is None else element("h3", "Linear constraints"),
-        None if constraints is None else element("div", constraints, class_="scroll"),
-    )
-
-
-def suspects(result: Result, readings: ReadingsPicture, data: Measurements | None) -> Markup | None:
-    """Return the rows worth a look."""
-    found, left = rows_table(result, readings, data)
-    if found is None or result.verdict.asked == "accuracy":
-        return None
-    title = (
-        "Rows in conflict, and others worth a look" if result.suspects.size else "Rows worth a look"
-    )
-    note = element("p", left[:1].upper() + left[1:] + ".", class_="note") if left else None
-    return section(title, note, element("div", found, class_="scroll"))
 
 
 def plan(result: Result) -> Markup:

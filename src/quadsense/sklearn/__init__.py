@@ -13,8 +13,10 @@ except ImportError:
         "quadsense.sklearn needs scikit-learn: pip install 'quadsense[sklearn]'"
     ) from None
 
-from quadsense.sklearn.metric import MahalanobisLearner, MahalanobisLearner_Supervised
-from quadsense.sklearn.regressor import InfeasibleWarning, QuadraticRegressor
+from quadsense.sklearn.fits import InfeasibleWarning
+from quadsense.sklearn.mahalanobis import MahalanobisLearner_Supervised
+from quadsense.sklearn.metric import MahalanobisLearner
+from quadsense.sklearn.regressor import QuadraticRegressor
 
 __all__ = [
     "InfeasibleWarning",

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve, eigh
 
-from quadsense.core.intervals import EPS
+from quadsense.core.intervals import EPS, ZERO_SHARE
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
@@ -59,6 +59,10 @@ class Coefficients:
     def predict(self, X: Matrix) -> Vector:
         """Return the value for every row of X."""
         return np.asarray(np.einsum("ij,ij->i", X @ self.A, X) + X @ self.w + self.c)
+
+    def attributes(self) -> dict[str, Any]:
+        """Return what a fitted estimator predicts from."""
+        return {"matrix_": self.A, "coef_": self.w, "intercept_": self.c}
 
     def scaled(self, length: float, size: float) -> Coefficients:
         """Return the same where rows are `length` times and values `size` times as large."""
@@ -340,9 +344,6 @@ ALPHA_DECADES = (2.0, -7.0)
 ALPHAS_PER_DECADE = 4
 """Penalties a decade."""
 
-LEAST = 1e-12
-"""Share of a row that the others do not determine below which its error cannot be told."""
-
 
 def default_alphas(largest: float) -> Vector:
     """Return penalties to try, the largest first, for that largest eigenvalue."""
@@ -419,7 +420,7 @@ class FeaturePath:
 
 def _divided(off: Matrix, free: Matrix) -> Matrix:
     """Return ``off / free``, infinite for a row that the others say nothing of."""
-    told = free > LEAST
+    told = free > ZERO_SHARE  # where the other rows determine a row, its error cannot be told
     return np.where(told, off / np.where(told, free, 1.0), np.inf)
 
 

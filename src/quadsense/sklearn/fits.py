@@ -20,13 +20,16 @@ again from there (a proximal point), until that is nothing.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
+from sklearn.exceptions import ConvergenceWarning
 
 from quadsense.core.intervals import EPS
 from quadsense.result.result import Result
@@ -37,9 +40,16 @@ from quadsense.sklearn.closed_form import (
     Matrix,
     ModelRows,
     Vector,
+    closed_form,
+    default_alphas,
+    in_units,
+    make_path,
+    mean_errors,
+    stated,
     tolerances,
 )
-from quadsense.sklearn.shared import Solve, plainly
+from quadsense.sklearn.shared import Solve, Strides, to_seed
+from quadsense.solve import solve
 from quadsense.vocabulary import Status
 
 # --- least squares in a cone or of a rank --------------------------------------------------------
@@ -75,7 +85,7 @@ def _parted(rows: ModelRows, A: Matrix, theta: Vector) -> Coefficients:
 
 
 def profiled(
-    rows: ModelRows, alpha: float, *, rank: Any = None, run: Solve = plainly, **options: Any
+    rows: ModelRows, alpha: float, *, rank: Any = None, run: Solve, **options: Any
 ) -> tuple[Coefficients, Result]:
     """Return the fit with A positive semidefinite, or of a rank, without tolerances.
 
@@ -252,7 +262,7 @@ def within(
     prefer: str = "least_squares",
     centre: float | None = None,
     tol: float,
-    run: Solve = plainly,
+    run: Solve,
 ) -> tuple[Coefficients, Result]:
     """Return the fit within tolerances (or of the smallest worst error), w and c free.
 
@@ -329,7 +339,7 @@ MIN_FALL = 1e-3
 
 
 def ranked(
-    rows: ModelRows, alpha: float, delta: Vector, rank: Any, *, run: Solve = plainly, **options: Any
+    rows: ModelRows, alpha: float, delta: Vector, rank: Any, *, run: Solve, **options: Any
 ) -> tuple[Coefficients, Result | None]:
     """Return a fit of that rank within tolerances, and the result where it took a search.
 
@@ -355,7 +365,8 @@ def ranked(
             first = found if first is None else first
             if is_met(rows, found, delta):
                 return found, None
-        fit, result = _in_turn(rows, found, delta, order, run, options)
+        asked = {"rank": order, "prefer": "any", "max_restarts": RESTARTS, **options}
+        fit, result = _in_turn(rows, found, delta, partial(run, **asked))
         if result.status is Status.MET:
             return fit, result
     assert first is not None
@@ -369,12 +380,7 @@ def is_met(rows: ModelRows, found: Coefficients, delta: Vector) -> bool:
 
 
 def _in_turn(
-    rows: ModelRows,
-    found: Coefficients,
-    delta: Vector,
-    rank: Any,
-    run: Solve,
-    options: dict[str, Any],
+    rows: ModelRows, found: Coefficients, delta: Vector, run: Solve
 ) -> tuple[Coefficients, Result]:
     worst, goal = np.inf, delta * (1.0 - ROUNDING_SHARE)
     for _ in range(MAX_ROUNDS):
@@ -384,10 +390,7 @@ def _in_turn(
         def parted(A: Matrix, w: Vector = w, c: float = c) -> Coefficients:
             return Coefficients(A, w, c)
 
-        result = run(
-            rows.X, b, parted=parted, rank=rank, prefer="any", start=found.A,
-            max_restarts=RESTARTS, **tolerances(b, goal), **options,
-        )  # fmt: skip
+        result = run(rows.X, b, parted=parted, start=found.A, **tolerances(b, goal))
         found = parted(np.asarray(result.A, np.float64))
         if result.status is Status.MET or not (rows.linear or rows.intercept):
             break
@@ -418,3 +421,180 @@ def _least_excess(
     if program.x is None:
         return found, np.inf
     return _parted(rows, found.A, program.x[:-1]), float(program.x[-1])
+
+
+# --- one fit of the estimator -------------------------------------------------------------------
+
+WELL = (Status.MET, Status.OPTIMAL, Status.LOCAL)
+"""How a solve ends that has nothing to say."""
+
+
+class InfeasibleWarning(ConvergenceWarning):
+    """No fit is within the tolerances, or none was found; the best one was kept."""
+
+
+class RegressionFit:
+    """One fit, in units in which the rows are of about 1."""
+
+    def __init__(
+        self,
+        estimator: Any,
+        given: ModelRows,
+        delta: Vector | None,
+        strides: Strides,
+    ) -> None:
+        self.estimator, self.given, self.delta, self.strides = estimator, given, delta, strides
+        self.rows, self.units = in_units(given)
+        self.rank, self.psd = estimator.rank, bool(estimator.psd)
+        prefer = estimator.prefer
+        plain = prefer == "auto" or self.rank is not None
+        self.prefer = "least_squares" if plain else prefer
+        self.seed = to_seed(estimator.random_state)
+
+    def run(self) -> tuple[Coefficients, Result]:
+        """Return the coefficients and the result about A, in the user's units."""
+        alpha = self._choose_alpha()
+        tolerance = None if self.delta is None else self.delta / self.units.size
+        solved: Result | None
+        if self.prefer != "least_squares":
+            found, solved = self._within(alpha, tolerance)
+        elif self.rank is not None and tolerance is not None:
+            found, solved = ranked(
+                self.rows, alpha, tolerance, self.rank, run=self._run, rng=self.seed
+            )
+        else:
+            found, solved = self._least_squares(alpha), None
+            if tolerance is not None and not is_met(self.rows, found, tolerance):
+                found, solved = self._within(alpha, tolerance, found)
+        met = solved is None or solved.status is Status.MET
+        self.estimator.met_ = None if self.delta is None else met
+        if self.estimator.met_ is False and solved is not None:
+            self._warn(solved)
+        return self._result(found.scaled(self.units.length, self.units.size), solved)
+
+    def _choose_alpha(self) -> float:
+        """Return the penalty, in our units; `alpha_` is in the user's."""
+        own, units = self.estimator, self.units
+        for name in ("alphas_", "cv_errors_"):
+            if hasattr(own, name):
+                delattr(own, name)
+        if own.alpha != "cv":
+            own.alpha_ = float(own.alpha)
+            return units.alpha(own.alpha_)
+        path = make_path(closed_form(self.rows.merged()))
+        given = own.alphas
+        tried = default_alphas(path.largest)
+        if given is not None:
+            tried = np.array([units.alpha(float(alpha)) for alpha in given])
+        errors = mean_errors(path, tried)
+        best = int(np.argmin(errors))
+        own.alphas_ = np.array([units.penalty(alpha) for alpha in tried])
+        if given is not None:
+            own.alphas_ = np.array(given, np.float64)
+        own.cv_errors_ = errors * units.size**2
+        own.alpha_ = float(own.alphas_[best])
+        self.free = path.solve(float(tried[best]))
+        return float(tried[best])
+
+    free: Coefficients | None = None
+    """The fit without anything else, where choosing the penalty gave it."""
+
+    def _least_squares(self, alpha: float) -> Coefficients:
+        """Return the fit without tolerances."""
+        if self.rank is not None:
+            return profiled(self.rows, alpha, rank=self.rank, run=self._run, rng=self.seed)[0]
+        free = closed_form(self.rows).solve(alpha) if self.free is None else self.free
+        if not self.psd or float(np.linalg.eigvalsh(free.A)[0]) >= 0.0:
+            return free
+        found, solved = profiled(self.rows, alpha, run=self._run, gap=self.estimator.tol)
+        if solved.status not in WELL and not _is_near(solved, self.estimator.tol):
+            warnings.warn(f"tol was not reached: {solved.message}", ConvergenceWarning, 5)
+        return found
+
+    @staticmethod
+    def _is_kept(found: Coefficients, rows: ModelRows, delta: Vector | None) -> bool:
+        """Return whether predictions are within tolerance, to the digits that they have."""
+        assert delta is not None
+        off = np.abs(rows.y - found.predict(rows.X))
+        largest = float(np.max(np.abs(rows.y)))
+        return bool(np.all(off - delta <= ROUNDING_SHARE * (delta + largest)))
+
+    def _within(
+        self, alpha: float, delta: Vector | None, found: Coefficients | None = None
+    ) -> tuple[Coefficients, Result]:
+        """Return the fit within tolerances, or preferred; least squares where there is none."""
+        asked: dict[str, Any] = {"prefer": self.prefer} if found is None else {"centre": found.c}
+        fit, solved = within(
+            self.rows, alpha, delta, psd=self.psd, tol=self.estimator.tol, run=self._run, **asked
+        )
+        if delta is None:
+            return fit, solved
+        if solved.status is Status.MET:
+            if self._is_kept(fit, self.rows, delta):
+                return fit, solved
+            # Equalities are met to the rounding of A, which tells nothing of one that is huge.
+            solved = replace(solved, status=Status.UNDECIDED)
+        return (self._least_squares(alpha) if found is None else found), solved
+
+    def _run(self, U: Matrix, b: Vector, *, parted: Any, **asked: Any) -> Result:
+        """Run `quadsense.solve` with the estimator's limit and callbacks."""
+
+        def attributes(M: Matrix) -> dict[str, Any]:
+            return parted(M).scaled(self.units.length, self.units.size).attributes()
+
+        return solve(
+            U, b, time_limit=self.estimator.time_limit, callback=self.strides.callback(attributes),
+            **asked,
+        )  # fmt: skip
+
+    def _warn(self, solved: Result) -> None:
+        none = solved.status is Status.INFEASIBLE
+        said = "no fit is within delta" if none else "no fit within delta was found"
+        said += f", least squares without it is kept: {solved.message}"
+        warnings.warn(said, InfeasibleWarning, stacklevel=6)
+
+    def _result(self, found: Coefficients, solved: Result | None) -> tuple[Coefficients, Result]:
+        """Return what is certified of A where w and c are these, on the user's rows."""
+        rows, own = self.given, self.estimator
+        b = rows.y - rows.X @ found.w - found.c
+        met = self.delta is not None and own.met_
+        steps = 0 if solved is None else solved.n_iter
+        if (met and solved is not None) or self.prefer == "minimax":
+            asked: dict[str, Any] = {"prefer": self.prefer, "start": found.A}
+            if self.delta is not None:
+                asked |= tolerances(b, self.delta)
+            if self.rank is not None:
+                asked |= {"rank": self.rank, "prefer": "any", "rng": self.seed}
+            elif self.psd:
+                asked["psd"] = True
+            if self.prefer == "least_squares" and self.rank is None:
+                asked |= {"ridge": own.alpha_, "weights": rows.s, "gap": own.tol}
+            if self.prefer == "nearest":
+                asked["prior"] = 0.0
+            result = solve(rows.X, b, time_limit=own.time_limit, **asked)
+            again = replace(found, A=np.array(result.A, np.float64))
+            wanted = (Status.MET,) if met else WELL
+            if result.status in wanted and (not met or self._is_kept(again, rows, self.delta)):
+                return again, result
+        return found, replace(self._stated(found, b, met), n_iter=steps)
+
+    def _stated(self, found: Coefficients, b: Vector, met: bool) -> Result:
+        """Return what is certified of A, if need be by the dual vector of a solve."""
+        rows, own = self.given, self.estimator
+        asked: dict[str, Any] = {
+            "alpha": own.alpha_, "psd": self.psd, "local": self.rank is not None,
+            "delta": self.delta if met else None,
+        }  # fmt: skip
+        result = stated(rows.X, b, rows.s, found.A, **asked)
+        if result.status is not Status.UNDECIDED:
+            return result
+        other = solve(
+            rows.X, b, weights=rows.s, ridge=own.alpha_, psd=self.psd, start=found.A,
+            prefer="least_squares", time_limit=own.time_limit, gap=own.tol,
+        )  # fmt: skip
+        return stated(rows.X, b, rows.s, found.A, dual=other.dual, **asked)
+
+
+def _is_near(solved: Result, tol: float) -> bool:
+    bounds = solved.objective_bounds
+    return bounds is not None and bounds[1] - bounds[0] <= tol * abs(bounds[1])

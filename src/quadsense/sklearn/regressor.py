@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from quadsense.result.result import Result
 from quadsense.sklearn import shared
 from quadsense.sklearn.closed_form import (
     Coefficients,
-    Matrix,
     ModelRows,
     Vector,
-    closed_form,
-    default_alphas,
-    in_units,
-    make_path,
-    mean_errors,
-    stated,
-    tolerances,
     without_data,
 )
-from quadsense.sklearn.fits import ROUNDING_SHARE, is_met, profiled, ranked, within
+from quadsense.sklearn.fits import RegressionFit
 from quadsense.sklearn.shared import CallbackSupportMixin, Strides, with_callbacks
-from quadsense.solve import solve
 from quadsense.system.threads import one_blas_thread
-from quadsense.vocabulary import Status
-
-WELL = (Status.MET, Status.OPTIMAL, Status.LOCAL)
-"""How a solve ends that has nothing to say."""
-
-
-class InfeasibleWarning(ConvergenceWarning):
-    """No fit is within the tolerances, or none was found; the best one was kept."""
 
 
 class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
@@ -199,11 +178,11 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         with np.errstate(under="ignore"), one_blas_thread():
             lp = shared.to_linear_penalty(self.linear_penalty, X, weights)
             rows = ModelRows(X, y, weights, bool(self.fit_linear), bool(self.fit_intercept), lp)
-            found, result = _Fit(self, rows, delta, strides).run()
-        for name, value in _attributes(found).items():
+            found, result = RegressionFit(self, rows, delta, strides).run()
+        for name, value in found.attributes().items():
             setattr(self, name, value)
         self.result_, self.n_iter_ = without_data(result), int(result.n_iter)
-        strides.end(_attributes(found))
+        strides.end(found.attributes())
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -227,192 +206,3 @@ class QuadraticRegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         X = validate_data(self, X, dtype=np.float64, reset=False)
         with np.errstate(under="ignore"):
             return Coefficients(self.matrix_, self.coef_, self.intercept_).predict(X)
-
-
-def _attributes(found: Coefficients) -> dict[str, Any]:
-    """Return what a fitted estimator predicts from."""
-    return {"matrix_": found.A, "coef_": found.w, "intercept_": found.c}
-
-
-class _Fit:
-    """One fit, in units in which the rows are of about 1."""
-
-    def __init__(
-        self,
-        estimator: QuadraticRegressor,
-        given: ModelRows,
-        delta: Vector | None,
-        strides: Strides,
-    ) -> None:
-        self.estimator, self.given, self.delta, self.strides = estimator, given, delta, strides
-        self.rows, self.units = in_units(given)
-        self.rank, self.psd = estimator.rank, bool(estimator.psd)
-        prefer = estimator.prefer
-        plain = prefer == "auto" or self.rank is not None
-        self.prefer = "least_squares" if plain else prefer
-        self.seed = shared.to_seed(estimator.random_state)
-
-    def run(self) -> tuple[Coefficients, Result]:
-        """Return the coefficients and the result about A, in the user's units."""
-        alpha = self._choose_alpha()
-        tolerance = None if self.delta is None else self.delta / self.units.size
-        solved: Result | None
-        if self.prefer != "least_squares":
-            found, solved = self._preferred(alpha, tolerance)
-        elif self.rank is not None and tolerance is not None:
-            found, solved = ranked(
-                self.rows, alpha, tolerance, self.rank, run=self._run, rng=self.seed
-            )
-        else:
-            found, solved = self._least_squares(alpha), None
-            if tolerance is not None and not is_met(self.rows, found, tolerance):
-                found, solved = self._within(found, alpha, tolerance)
-        if self.delta is not None:
-            self.estimator.met_ = solved is None or solved.status is Status.MET
-            if not self.estimator.met_:
-                self._warn(solved)
-        else:
-            self.estimator.met_ = None
-        return self._result(found.scaled(self.units.length, self.units.size), solved)
-
-    def _choose_alpha(self) -> float:
-        """Return the penalty, in our units; `alpha_` is in the user's."""
-        own, units = self.estimator, self.units
-        for name in ("alphas_", "cv_errors_"):
-            if hasattr(own, name):
-                delattr(own, name)
-        if own.alpha != "cv":
-            own.alpha_ = float(own.alpha)
-            return units.alpha(own.alpha_)
-        path = make_path(closed_form(self.rows.merged()))
-        given = own.alphas
-        tried = default_alphas(path.largest)
-        if given is not None:
-            tried = np.array([units.alpha(float(alpha)) for alpha in given])
-        errors = mean_errors(path, tried)
-        best = int(np.argmin(errors))
-        own.alphas_ = np.array([units.penalty(alpha) for alpha in tried])
-        if given is not None:
-            own.alphas_ = np.array(given, np.float64)
-        own.cv_errors_ = errors * units.size**2
-        own.alpha_ = float(own.alphas_[best])
-        self.free = path.solve(float(tried[best]))
-        return float(tried[best])
-
-    free: Coefficients | None = None
-    """The fit without anything else, where choosing the penalty gave it."""
-
-    def _least_squares(self, alpha: float) -> Coefficients:
-        """Return the fit without tolerances."""
-        if self.rank is not None:
-            return profiled(
-                self.rows, alpha, rank=self.rank, run=self._run, rng=self.seed
-            )[0]  # fmt: skip
-        free = closed_form(self.rows).solve(alpha) if self.free is None else self.free
-        if not self.psd or float(np.linalg.eigvalsh(free.A)[0]) >= 0.0:
-            return free
-        found, solved = profiled(self.rows, alpha, run=self._run, gap=self.estimator.tol)
-        if solved.status not in WELL and not _is_near(solved, self.estimator.tol):
-            warnings.warn(f"tol was not reached: {solved.message}", ConvergenceWarning, 5)
-        return found
-
-    def _within(
-        self, found: Coefficients, alpha: float, delta: Vector
-    ) -> tuple[Coefficients, Result]:
-        """Return the fit within tolerances; the one without where there is none."""
-        fit, solved = within(
-            self.rows, alpha, delta, psd=self.psd, centre=found.c, tol=self.estimator.tol,
-            run=self._run,
-        )  # fmt: skip
-        if solved.status is Status.MET and not self._is_kept(fit, self.rows, delta):
-            # Equalities are met to the rounding of A, which tells nothing of one that is huge.
-            solved = replace(solved, status=Status.UNDECIDED)
-        return (fit if solved.status is Status.MET else found), solved
-
-    @staticmethod
-    def _is_kept(found: Coefficients, rows: ModelRows, delta: Vector | None) -> bool:
-        """Return whether predictions are within tolerance, to the digits that they have."""
-        assert delta is not None
-        off = np.abs(rows.y - found.predict(rows.X))
-        largest = float(np.max(np.abs(rows.y)))
-        return bool(np.all(off - delta <= ROUNDING_SHARE * (delta + largest)))
-
-    def _preferred(self, alpha: float, delta: Vector | None) -> tuple[Coefficients, Result]:
-        """Return the fit that is preferred; least squares where there is none."""
-        fit, solved = within(
-            self.rows, alpha, delta, psd=self.psd, prefer=self.prefer, tol=self.estimator.tol,
-            run=self._run,
-        )  # fmt: skip
-        if delta is not None and solved.status is Status.MET:
-            if self._is_kept(fit, self.rows, delta):
-                return fit, solved
-            solved = replace(solved, status=Status.UNDECIDED)
-        return (fit if delta is None else self._least_squares(alpha)), solved
-
-    def _run(self, U: Matrix, b: Vector, *, parted: Any, **asked: Any) -> Result:
-        """Run `quadsense.solve` with the estimator's limit and callbacks."""
-
-        def attributes(M: Matrix) -> dict[str, Any]:
-            return _attributes(parted(M).scaled(self.units.length, self.units.size))
-
-        return solve(
-            U, b, time_limit=self.estimator.time_limit, callback=self.strides.callback(attributes),
-            **asked,
-        )  # fmt: skip
-
-    def _warn(self, solved: Result | None) -> None:
-        if solved is None:
-            return
-        said = (
-            "no fit is within delta"
-            if solved.status is Status.INFEASIBLE
-            else ("no fit within delta was found")
-        )
-        kept = "least squares without it is kept"
-        warnings.warn(f"{said}, {kept}: {solved.message}", InfeasibleWarning, stacklevel=6)
-
-    def _result(self, found: Coefficients, solved: Result | None) -> tuple[Coefficients, Result]:
-        """Return what is certified of A where w and c are these, on the user's rows."""
-        rows, own = self.given, self.estimator
-        b = rows.y - rows.X @ found.w - found.c
-        met = self.delta is not None and own.met_
-        steps = 0 if solved is None else solved.n_iter
-        if (met and solved is not None) or self.prefer == "minimax":
-            asked: dict[str, Any] = {"prefer": self.prefer, "start": found.A}
-            if self.delta is not None:
-                asked |= tolerances(b, self.delta)
-            if self.rank is not None:
-                asked |= {"rank": self.rank, "prefer": "any", "rng": self.seed}
-            elif self.psd:
-                asked["psd"] = True
-            if self.prefer == "least_squares" and self.rank is None:
-                asked |= {"ridge": own.alpha_, "weights": rows.s, "gap": own.tol}
-            if self.prefer == "nearest":
-                asked["prior"] = 0.0
-            result = solve(rows.X, b, time_limit=own.time_limit, **asked)
-            again = replace(found, A=np.array(result.A, np.float64))
-            wanted = (Status.MET,) if met else WELL
-            if result.status in wanted and (not met or self._is_kept(again, rows, self.delta)):
-                return again, result
-        return found, replace(self._stated(found, b, met), n_iter=steps)
-
-    def _stated(self, found: Coefficients, b: Vector, met: bool) -> Result:
-        """Return what is certified of A, if need be by the dual vector of a solve."""
-        rows, own = self.given, self.estimator
-        asked: dict[str, Any] = {
-            "alpha": own.alpha_, "psd": self.psd, "local": self.rank is not None,
-            "delta": self.delta if met else None,
-        }  # fmt: skip
-        result = stated(rows.X, b, rows.s, found.A, **asked)
-        if result.status is not Status.UNDECIDED:
-            return result
-        other = solve(
-            rows.X, b, weights=rows.s, ridge=own.alpha_, psd=self.psd, start=found.A,
-            prefer="least_squares", time_limit=own.time_limit, gap=own.tol,
-        )  # fmt: skip
-        return stated(rows.X, b, rows.s, found.A, dual=other.dual, **asked)
-
-
-def _is_near(solved: Result, tol: float) -> bool:
-    bounds = solved.objective_bounds
-    return bounds is not None and bounds[1] - bounds[0] <= tol * abs(bounds[1])

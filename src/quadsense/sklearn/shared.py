@@ -17,7 +17,6 @@ from quadsense.preferences import PREFERENCES
 from quadsense.query.query import check_rank
 from quadsense.result.result import Result
 from quadsense.sklearn.closed_form import LARGEST, Coefficients, Matrix, Vector
-from quadsense.solve import solve
 from quadsense.typing import check_flag, is_number
 
 
@@ -159,13 +158,6 @@ class Solve(Protocol):
         """Solve."""
 
 
-def plainly(
-    U: Matrix, b: Vector, *, parted: Callable[[Matrix], Coefficients] | None = None, **asked: Any
-) -> Result:
-    """Call `quadsense.solve`."""
-    return solve(U, b, **asked)
-
-
 class Strides:
     """The fit of an estimator as a task, and every stride of a solve as one of its subtasks.
 
@@ -211,4 +203,4 @@ class Strides:
             )
 
 
-__all__ = ["CallbackSupportMixin", "Solve", "Strides", "plainly", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "Solve", "Strides", "with_callbacks"]

@@ -16,11 +16,11 @@ from quadsense.core.intervals import Array, Intervals
 from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.conic import traits as conic_traits
 from quadsense.methods.conic.coordinates import ScaledCoordinates
-from quadsense.methods.conic.ratio import advance_ratio, start_ratio
+from quadsense.methods.conic.solve import advance_ratio, start_ratio
 from quadsense.methods.conic.system import KernelSystem
 from quadsense.methods.psd import phases, searches
-from quadsense.methods.psd import traits as psd_traits
 from quadsense.methods.psd.maps import forward, forward_error
 from quadsense.methods.psd.phases import SearchVerdict, prepare
 from quadsense.proofs.positive import (
@@ -245,8 +245,11 @@ def test_the_smallest_error_brackets_that_of_clarabel(
     b = rng.uniform(0.5, 1.5, m)
     truth = smallest_worst_miss(U, b)
     asked = {"psd": True, "prefer": "minimax", "method": "psd"}
-    for limit, gap in ((psd_traits.NEWTON_ENTRIES, 1e-4), (0, 1e-2)):  # by the kernel, by bisection
-        monkeypatch.setattr(psd_traits, "NEWTON_ENTRIES", limit)
+    for limit, gap in (
+        (conic_traits.NEWTON_ENTRIES, 1e-4),
+        (0, 1e-2),
+    ):  # by the kernel, by bisection
+        monkeypatch.setattr(conic_traits, "NEWTON_ENTRIES", limit)
         found = quadsense.solve(U, b, gap=gap, **asked)
         lower, upper = found.objective_bounds
         assert lower - 1e-7 <= truth <= upper + 1e-7

@@ -32,6 +32,7 @@ from quadsense.device import numbers
 from quadsense.methods.base import (
     COLD,
     LENIENT,
+    MAX_REFINEMENTS,
     Problem,
     Stepped,
     Trace,
@@ -187,8 +188,6 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
 
 # Float64 flops of a factorisation that takes less than a millisecond.
 MAX_SMALL_FACTOR_FLOPS = 3e7
-# Solutions by the factor alone of a small system that is not settled.
-MAX_REFINEMENTS = 3
 
 
 def _factors_first(system: CGSystem) -> bool:

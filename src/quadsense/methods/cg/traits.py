@@ -10,7 +10,7 @@ from quadsense.methods.descent.traits import (
     gram_entries,
     gram_flops,
 )
-from quadsense.methods.least_squares.traits import LeastSquaresTraits
+from quadsense.methods.least_squares.traits import FEW_UNKNOWNS, LeastSquaresTraits
 from quadsense.methods.traits import Cone, DeviceOptions, Options, Shape, Traits, Work
 from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
 from quadsense.system.watch import cholesky_flops
@@ -48,9 +48,6 @@ def window_bytes(row_bytes: int) -> int:
     """Return the most bytes of the directions and images that are kept."""
     return min(max(MIN_WINDOW_BYTES, int(WINDOW_SHARE * row_bytes)), MAX_WINDOW_BYTES)
 
-
-FEW_UNKNOWNS = 100
-"""Unknowns up to which steps of the interior-point method cost less than of `least_squares`."""
 
 SINGLE_GAIN = 1e4
 """Gain up to which products in single precision serve: four digits, before their error shows next

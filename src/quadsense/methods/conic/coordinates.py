@@ -33,7 +33,7 @@ from quadsense.device import waits
 from quadsense.measurements.blockwise import DEVICE_ENTRIES
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.psd.maps import project, squares
-from quadsense.system.watch import BLOCK_FLOPS, look
+from quadsense.system.watch import BLOCK_FLOPS, cholesky_flops, look
 
 Index = npt.NDArray[np.intp]
 
@@ -149,7 +149,7 @@ class PlainCoordinates:
     def flops(self) -> tuple[float, float]:
         """K is formed once, so by rows it is the factorisation that counts."""
         m, size = float(self.m), float(self.size)
-        return m**3 / 3.0 + m * m * 4.0, m * size**2 + size**3 / 3.0
+        return cholesky_flops(m), m * size**2 + cholesky_flops(size)
 
 
 class SeenCoordinates(PlainCoordinates):
@@ -354,4 +354,4 @@ class ScaledCoordinates:
         """By rows with or without a quadratic term."""
         m, size = float(max(self.m, len(self.V))), float(self.size)
         width = float(self.n) if isinstance(self.hessian, float) else size
-        return m * m * width + m**3 / 3.0, m * size**2 + size**3 / 3.0
+        return m * m * width + cholesky_flops(m), m * size**2 + cholesky_flops(size)

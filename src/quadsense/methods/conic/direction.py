@@ -30,7 +30,7 @@ from quadsense.methods.conic.coordinates import (
 from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.conic.system import system_of
 from quadsense.methods.psd.maps import cholesky
-from quadsense.system.watch import look
+from quadsense.system.watch import eigen_flops, look
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class ConeScaling:
     def at(cls, point: KernelPoint, quadratic: bool) -> ConeScaling:
         """Return the scaling of a point."""
         assert point.S is not None and point.X is not None
-        look(30.0 * float(len(point.A)) ** 3)
+        look(eigen_flops(len(point.A)))
         lower = factor_lower(point.S)
         left, d, right = singular(lower.conj().T @ point.X)
         G, back = (point.X @ right.conj().T) / np.sqrt(d), (lower @ left) / np.sqrt(d)

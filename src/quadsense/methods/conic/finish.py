@@ -10,13 +10,14 @@ from dataclasses import replace
 import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.intervals import Array
+from quadsense.core.intervals import ZERO_SHARE, Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.direction import KernelPoint
 from quadsense.methods.conic.program import KernelProgram
+from quadsense.methods.conic.system import MAX_REFINEMENTS
 from quadsense.methods.equalities import equalities_of, held_dense, held_factor
-from quadsense.system.watch import look
+from quadsense.system.watch import eigen_flops, look
 
 MAX_HOLDS = 3
 """Last steps: onto the equalities, and with ends that the one before crossed."""
@@ -90,14 +91,11 @@ def dual(program: KernelProgram, at: KernelPoint) -> Vector:
     return np.where((y < 0.0) & ~np.isfinite(question.lo) & box, 0.0, y)
 
 
-MAX_EQUALITY_RESIDUAL, ZERO_EIGENVALUE = 4e-15, 1e-12
-"""Residual relative to its parts of a sum of equalities; eigenvalues of theirs that are 0."""
+MAX_EQUALITY_RESIDUAL = 4e-15
+"""Residual relative to its parts of a sum of equalities."""
 
 MAX_EQUALITIES = 200
 """Up to which it is looked whether they say it all."""
-
-MAX_REFINEMENTS = 4
-"""Steps of iterative refinement of such a sum."""
 
 
 def of_equalities(F: Sensing, question: Question, C: Array) -> Vector | None:
@@ -112,9 +110,9 @@ def of_equalities(F: Sensing, question: Question, C: Array) -> Vector | None:
     size = float(np.linalg.norm(C))
     z, rest = np.zeros(equal.size), C
     K = E.gram()
-    look(20.0 * float(len(K)) ** 3)
+    look(eigen_flops(len(K)))
     for _ in range(MAX_REFINEMENTS):
-        z = z - np.linalg.lstsq(K, to_numpy(E.forward(rest)), rcond=ZERO_EIGENVALUE)[0]
+        z = z - np.linalg.lstsq(K, to_numpy(E.forward(rest)), rcond=ZERO_SHARE)[0]
         rest = C + to_numpy(E.adjoint(z))
     if not float(np.linalg.norm(rest)) <= MAX_EQUALITY_RESIDUAL * (size + float(np.sum(np.abs(z)))):
         return None

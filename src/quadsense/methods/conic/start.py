@@ -11,7 +11,7 @@ import numpy as np
 import scipy.linalg as sl
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.intervals import Array
+from quadsense.core.intervals import TINY, Array
 from quadsense.methods.conic.direction import KernelPoint, plain_coordinates
 from quadsense.methods.conic.program import KernelProgram, Mask
 from quadsense.methods.conic.system import ROUGH_RESIDUAL, system_of
@@ -258,7 +258,7 @@ def balanced_point(program: KernelProgram, at: KernelPoint, begin: Inside) -> Ke
         signs = idle[0].astype(np.float64) - idle[1]
         spread = np.linalg.eigvalsh(root @ to_numpy(program.F.adjoint(signs)) @ root.conj().T)
         least = float(np.linalg.eigvalsh(root @ S @ root.conj().T)[0])
-        each = 0.25 * least / max(float(np.max(np.abs(spread))), 1e-300)
+        each = 0.25 * least / max(float(np.max(np.abs(spread))), TINY)
         duals = duals + each * idle
     held = np.where(program.equal, y, 0.0)
     rest = np.where(program.equal, 0.0, duals[0] - duals[1])

@@ -9,7 +9,7 @@ import scipy.linalg as sl
 
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_lower
-from quadsense.core.intervals import Array
+from quadsense.core.intervals import TINY, Array
 from quadsense.device import numbers
 from quadsense.methods.conic.direction import (
     ConeScaling,
@@ -169,7 +169,7 @@ def _eigenvalues(M: Array) -> Vector:
     if not np.isfinite(M).all():
         return np.full(len(M), np.nan)
     try:
-        return np.maximum(np.linalg.eigvalsh(M), 1e-300)
+        return np.maximum(np.linalg.eigvalsh(M), TINY)
     except np.linalg.LinAlgError:  # entries near the end of the range, whose squares are beyond it
         return np.full(len(M), np.nan)
 

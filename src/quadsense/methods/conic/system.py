@@ -30,7 +30,7 @@ from quadsense.device import algebra, numbers, waits
 from quadsense.device.algebra import or_there
 from quadsense.methods.conic.coordinates import MIN_SINGLE_ORDER, KernelCoordinates
 from quadsense.methods.conic.program import Mask
-from quadsense.system.watch import look
+from quadsense.system.watch import cholesky_flops, look
 
 DIAGONAL_SHIFT = 1e-14
 """Share of a diagonal entry that is added to it, by rows."""
@@ -193,7 +193,7 @@ class KernelSystem:
         M *= scales.astype(dtype)[:, None]
         M = M.T
         add_to_diagonal(M, 1.0)
-        look(len(M) ** 3 / 3.0)
+        look(cholesky_flops(len(M)))
         self.factor = _cholesky(M)
 
     def _once(self, R: Array, h: Real) -> tuple[Array, Real, Real | None, Array | None]:
@@ -269,7 +269,7 @@ class KernelSystem:
         weights = np.where(apart, np.where(equal, 1.0, MIN_HEAVY_WEIGHT) * typical / norms, weights)
         T = at.normal(weights, self.single)
         set_diagonal(T, (np.diagonal(T) + hessian) * (1.0 + DIAGONAL_SHIFT))
-        look(len(T) ** 3 / 3.0)
+        look(cholesky_flops(len(T)))
         try:
             self.factor = _cholesky(T)
         except sl.LinAlgError:
@@ -290,7 +290,7 @@ class KernelSystem:
         set_diagonal(
             M, (M.diagonal() + E / (1.0 - self.weights[k] * E)) * (1.0 + HEAVY_DIAGONAL_SHIFT)
         )
-        look(k.size**3 / 3.0)
+        look(cholesky_flops(k.size))
         self.outer = _cholesky(M)
 
     def _packed_hessian(self) -> Vector:

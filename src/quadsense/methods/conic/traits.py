@@ -4,14 +4,42 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from quadsense.methods.psd.traits import interior_fits
+from quadsense.core.packed import FEATURE_ROWS
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
+from quadsense.system.memory import FLOAT64_BYTES
+from quadsense.system.watch import cholesky_flops, eigen_flops
 
 STEPS = 14.0
 """Typical steps: seen 5 to 30 (docs/theory.md, section 10)."""
 
+CONE_DECOMPOSITIONS = 4.0
+"""Eigendecompositions in whose time a step handles the cone."""
+
 CALLS = 12.0
 """Passes whose calls of Python a step makes: residuals, two directions, lengths (measured)."""
+
+
+NEWTON_ENTRIES = 25_000_000
+"""Of the largest array of the interior-point method, at most: 200 MB."""
+
+NEWTON_ARRAYS = 4
+"""So large, which it holds at once."""
+
+
+def newton_entries(m: int, n: int, size: int) -> int:
+    """Entries of the largest array of an interior-point step, of m rows and `size` unknowns."""
+    by_rows, by_unknowns = newton_flops(m, n, size)
+    return m * m if by_rows <= by_unknowns else size * max(m, 4 * size)
+
+
+def newton_flops(m: int, n: int, size: int) -> tuple[float, float]:
+    """By rows, and by unknowns: there at worst twice as many rows as unknowns are solved for."""
+    return cholesky_flops(m) + float(m) ** 2 * n, m * float(size) ** 2 + eigen_flops(size)
+
+
+def interior_fits(m: int, n: int, size: int) -> bool:
+    """Return whether the arrays of the interior-point method are small enough."""
+    return newton_entries(m, n, size) <= NEWTON_ENTRIES
 
 
 class ConicTraits(Traits):
@@ -57,14 +85,15 @@ class ConicTraits(Traits):
     def memory(cls, shape: Shape) -> int:
         """The matrices of a step."""
         side = int(cls.side(shape))
-        blocks = 8 * 2 * min(1024, shape.m) * shape.unknowns
-        return 8 * 4 * side * side + blocks + 24 * shape.matrix_bytes + 8 * 60 * shape.m
+        blocks = 2 * min(FEATURE_ROWS, shape.m) * shape.unknowns
+        matrices, vectors = 4 * side * side, 60 * shape.m
+        return FLOAT64_BYTES * (matrices + blocks + vectors) + 24 * shape.matrix_bytes
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
         """One normal matrix and its factor per step, and what the cone takes."""
         m, side, n = float(shape.m), cls.side(shape), float(shape.n)
         formed = m * side * side if shape.m > shape.unknowns else shape.weight * m * m * n
-        cone = shape.weight * 40.0 * n**3 if shape.psd else 0.0
-        flops = STEPS * (formed + side**3 / 3.0 + cone + 4.0 * shape.product)
+        cone = shape.weight * CONE_DECOMPOSITIONS * eigen_flops(n) if shape.psd else 0.0
+        flops = STEPS * (formed + cholesky_flops(side) + cone + 4.0 * shape.product)
         return Work(flops, 0.0, CALLS * STEPS)

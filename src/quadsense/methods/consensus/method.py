@@ -10,7 +10,16 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.intervals import EPS
 from quadsense.core.matrix import SensedMatrix
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
-from quadsense.methods.base import COLD, LENIENT, Problem, Stepped, Warm, nothing, own
+from quadsense.methods.base import (
+    COLD,
+    LENIENT,
+    SHORT_STRIDE_FLOPS,
+    Problem,
+    Stepped,
+    Warm,
+    nothing,
+    own,
+)
 from quadsense.methods.consensus import steps
 from quadsense.methods.consensus.program import ConsensusProgram, prepare
 from quadsense.methods.consensus.steps import ConsensusState
@@ -18,9 +27,6 @@ from quadsense.methods.consensus.traits import ConsensusTraits
 from quadsense.methods.least_squares.bounds import SquaresVerdict
 from quadsense.methods.least_squares.face import with_trace
 from quadsense.vocabulary import Claim, because
-
-STRIDE_FLOPS = 2e8
-"""Work between two looks at the clock."""
 
 LEVEL_SHARE = 1e-8
 """Share of the cost by which the bound is lowered, so that T is definite in spite of rounding."""
@@ -80,8 +86,8 @@ class Consensus(ConsensusTraits, Stepped):
         if program.asked is None:
             return 1
         cost = program.asked.inner.cost
-        work = 2.0 * PRODUCTS * cost.product_flops + cost.cone.flops
-        return max(1, min(steps.STEPS_PER_LOOK, int(STRIDE_FLOPS / work)))
+        work = PRODUCTS * cost.product_flops + 0.5 * cost.cone.flops
+        return max(1, min(steps.STEPS_PER_LOOK, int(SHORT_STRIDE_FLOPS / work)))
 
     def advance(
         self, program: PreparedConsensus, state: ConsensusState, count: int

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from quadsense.core.packed import FEATURE_ROWS
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
-from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
+from quadsense.methods.traits import (
+    MAX_MOVED_UNKNOWNS,
+    Cone,
+    GapOptions,
+    Options,
+    Shape,
+    Traits,
+    Work,
+)
+from quadsense.system.memory import FLOAT64_BYTES
+from quadsense.system.watch import eigen_flops
 
 TYPICAL_STEPS = 30.0
 """Typical steps: seen 10 to 200 (docs/theory.md, section 10)."""
@@ -16,10 +27,6 @@ the readings in float64, and the bounds now and then."""
 
 HELD_VECTORS, HELD_MATRICES = 40, 24
 """Vectors of length m, and matrices of order n, that are held at once."""
-
-
-MOST_MOVED = 2000
-"""Unknowns up to which y is moved for the proof, as `balance.MOST_UNKNOWNS`."""
 
 
 class ConsensusTraits(Traits):
@@ -65,12 +72,17 @@ class ConsensusTraits(Traits):
     def memory(cls, shape: Shape) -> int:
         """The rows in single precision, the vectors and matrices of a step, and what moves y."""
         size = shape.unknowns
-        moves = 16 * min(1024, shape.m) * size + 24 * size**2 if size <= MOST_MOVED else 0
-        held = shape.single_bytes + HELD_MATRICES * shape.matrix_bytes + 8 * HELD_VECTORS * shape.m
+        rows = min(FEATURE_ROWS, shape.m)
+        moves = FLOAT64_BYTES * (2 * rows + 3 * size) * size if size <= MAX_MOVED_UNKNOWNS else 0
+        held = (
+            shape.single_bytes
+            + HELD_MATRICES * shape.matrix_bytes
+            + FLOAT64_BYTES * HELD_VECTORS * shape.m
+        )
         return held + moves
 
     @classmethod
     def work(cls, shape: Shape) -> Work:
         """Products with the rows and, over the cone, an eigendecomposition per step."""
-        cone = shape.weight * 12.0 * float(shape.n) ** 3 if shape.psd else 0.0
+        cone = shape.weight * eigen_flops(shape.n) if shape.psd else 0.0
         return Work(TYPICAL_STEPS * (PRODUCTS_PER_STEP * shape.product + cone), 0.0, TYPICAL_STEPS)

@@ -23,7 +23,16 @@ from quadsense.arrays import Array, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import COLD, SAME, Problem, Stepped, Trace, Warm, start_matrix
+from quadsense.methods.base import (
+    COLD,
+    MIN_AMPLE_ROWS,
+    SAME,
+    Problem,
+    Stepped,
+    Trace,
+    Warm,
+    start_matrix,
+)
 from quadsense.methods.descent.gd import (
     PASSES_PER_CHANGE,
     STRIDE_ENTRIES,
@@ -35,9 +44,8 @@ from quadsense.methods.descent.traits import SGD_BATCH, StochasticDescentTraits
 from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because
 
-MIN_AMPLE_ROWS, MAX_FEW_ENTRIES = 4, 2**20
-"""Rows per unknown from which passes by parts are few; entries of U up to which, of fewer rows, the
-paper's small steps are the surer way."""
+MAX_FEW_ENTRIES = 2**20
+"""Entries of U up to which, where rows are not ample, the paper's small steps are the surer way."""
 
 SAMPLE_ENTRIES = 25
 """Entries of K that are read in the time of a sample from orthonormal rows (measured)."""

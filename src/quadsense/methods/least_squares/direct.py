@@ -22,18 +22,17 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.records import record
 from quadsense.device import chosen, scalar, waits
 from quadsense.methods.active_set import nearest_within
+from quadsense.methods.base import MAX_REFINEMENTS
 from quadsense.methods.least_squares.program import (
     NONE,
     QuadraticPoint,
     Rows,
     SquaresProgram,
 )
+from quadsense.methods.least_squares.traits import FEW_UNKNOWNS
 from quadsense.system.watch import eigen_flops, look
 
 Array = npt.NDArray[Any]
-
-MAX_UNKNOWNS = 100
-"""Unknowns up to which cuts take less time than steps of other methods."""
 
 MAX_NEGATIVE = 2
 """Negative eigenvalues without the cone up to which cuts are tried: with more, the curvature of its
@@ -113,12 +112,9 @@ def cut_minimizer(program: SquaresProgram, R: Array, least: Vector) -> CutMinimi
 def _is_served(program: SquaresProgram, R: Array) -> bool:
     """Return whether the problem is small, and has neither equalities nor a fixed trace."""
     cone = program.cone
-    small = cone.size <= MAX_UNKNOWNS and R.dtype == np.float64
+    small = cone.size <= FEW_UNKNOWNS and R.dtype == np.float64
     return small and cone.trace is None and bool((program.lo < program.hi).all())
 
-
-MAX_REFINEMENTS = 3
-"""Solves with one factor: a first, and two that take away what its rounding left."""
 
 MAX_EXCHANGES = 60
 """Sets of ends that are tried: seen 2 to 9, and what has not settled by then goes round."""

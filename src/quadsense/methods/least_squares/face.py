@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
+from quadsense.core.intervals import ZERO_SHARE
 from quadsense.core.packed import upper
 from quadsense.core.records import changed
 from quadsense.methods.balance import EIGENVALUE_PRICE, balanced
@@ -76,7 +77,7 @@ def multipliers(program: SquaresProgram, X: Array, slope: Vector, rows: Rows, mu
     M = np.stack(images).reshape(len(images), -1)
     right = -(cone.unpack(2.0 * slope) @ X).ravel()
     M, right = np.hstack([M.real, M.imag]), np.concatenate([right.real, right.imag])
-    found = np.linalg.lstsq(M.T, right, rcond=MIN_RECIPROCAL_CONDITION)[0][: pulling.size]
+    found = np.linalg.lstsq(M.T, right, rcond=ZERO_SHARE)[0][: pulling.size]
     equal = (program.lo == program.hi)[rows[pulling]]
     better = mu.copy()
     better[pulling] = np.where((found * mu[pulling] >= 0.0) | equal, found, 0.0)
@@ -108,7 +109,7 @@ def moved_factor(program: SquaresProgram, X: Array, rows: Rows, targets: Vector)
         last = size
         flat = images.reshape(len(M), -1)
         G = 2.0 * (flat @ flat.conj().T).real
-        by = np.linalg.lstsq(G, errors, rcond=MIN_RECIPROCAL_CONDITION)[0]
+        by = np.linalg.lstsq(G, errors, rcond=ZERO_SHARE)[0]
         X = X + np.tensordot(by, images, axes=1)
     return with_trace(cone, X) if np.isfinite(X).all() else None
 
@@ -124,12 +125,6 @@ MAX_NEWTON_STEPS = 8
 
 ZERO_EIGENVALUE_SHARES = (1e-12, 1e-8, 1e-5, 1e-3)
 """Of the largest eigenvalue: smaller ones are taken for none, first those that surely are."""
-
-MIN_RECIPROCAL_CONDITION = 1e-12
-"""Reciprocal condition of the equations without turns from which a plain solution will do."""
-
-MIN_SINGULAR_SHARE = 1e-13
-"""Singular values of the equations below this share of the largest are rounding: turns of X."""
 
 
 def refined(program: SquaresProgram, state: SquaresState) -> SquaresState:
@@ -263,9 +258,9 @@ def _solved(K: Array, right: Vector, X: Array) -> Vector:
     fixed = K.copy(order="F")
     fixed[:size, :size] += float(np.trace(K[:size, :size])) / size * (turns @ turns.T)
     *_, found, rcond, _, _, info = lapack.dsysvx(fixed, right)
-    if info == 0 and rcond > MIN_RECIPROCAL_CONDITION:
+    if info == 0 and rcond > ZERO_SHARE:
         return np.asarray(found).reshape(-1)
-    return np.asarray(np.linalg.lstsq(K, right, rcond=MIN_SINGULAR_SHARE)[0])
+    return np.asarray(np.linalg.lstsq(K, right, rcond=ZERO_SHARE)[0])
 
 
 def _turns(X: Array) -> Array:

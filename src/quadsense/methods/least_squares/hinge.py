@@ -26,7 +26,7 @@ from quadsense.core.intervals import UNIT, Array, Intervals
 from quadsense.core.records import cached_property
 from quadsense.device import chosen, numbers, scalar, waits
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import Problem
+from quadsense.methods.base import SHORT_STRIDE_FLOPS, Problem
 from quadsense.methods.conic.boundary import reach
 from quadsense.methods.least_squares.bounds import KEPT_ROOM, ROOM_GROWTH, SquaresVerdict
 from quadsense.methods.least_squares.program import Rows, power_of_four
@@ -35,9 +35,6 @@ from quadsense.system.watch import cholesky_flops, eigen_flops, look, real_flops
 
 FINE_GAP = 1e-7
 """Relative gap that is aimed at where a step costs little."""
-
-LITTLE_FLOPS = 1e8
-"""Operations of a step that are little: of twenty steps, a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +170,7 @@ def prepare(problem: Problem) -> MissesProgram | None:
     F = problem.rows.at_work()
     there = problem.ends.each(F.beside) if F.waits else problem.ends
     asked = gap = float(getattr(problem.options, "gap", GapOptions.gap))
-    if step_flops(F) + min(system_flops(F, 0.5 * F.m)) <= LITTLE_FLOPS:
+    if step_flops(F) + min(system_flops(F, 0.5 * F.m)) <= SHORT_STRIDE_FLOPS:
         gap = min(gap, FINE_GAP)
     lo, hi = np.where(live, question.lo, -np.inf), np.where(live, question.hi, np.inf)
     lo, hi, w = map(F.beside, (lo / scale, hi / scale, w / weight))

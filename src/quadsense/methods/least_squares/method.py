@@ -11,7 +11,16 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property, changed
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
-from quadsense.methods.base import COLD, LENIENT, Problem, Stepped, Warm, nothing, own
+from quadsense.methods.base import (
+    COLD,
+    LENIENT,
+    SHORT_STRIDE_FLOPS,
+    Problem,
+    Stepped,
+    Warm,
+    nothing,
+    own,
+)
 from quadsense.methods.consensus.method import Consensus, PreparedConsensus
 from quadsense.methods.consensus.program import program_of
 from quadsense.methods.consensus.steps import ConsensusState, pulling, start
@@ -440,7 +449,9 @@ class LeastSquares(LeastSquaresTraits, Stepped):
             return 1
         cost = program.squares.cost
         product = 2.0 * cost.cone.size**2 if cost.formed else 2.0 * cost.product_flops
-        return max(1, min(2 * STEPS_PER_BOUND, int(5e7 / (product + cost.cone.flops))))
+        return max(
+            1, min(2 * STEPS_PER_BOUND, int(0.5 * SHORT_STRIDE_FLOPS / (product + cost.cone.flops)))
+        )
 
     def advance(
         self, program: LeastSquaresProgram, state: LeastSquaresState, steps: int

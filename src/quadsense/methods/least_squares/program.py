@@ -18,7 +18,7 @@ from scipy.linalg import lapack
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core import packed as packing
 from quadsense.core.cholesky import symmetric, symmetric_product
-from quadsense.core.intervals import UNIT, Intervals
+from quadsense.core.intervals import UNIT, ZERO_SHARE, Intervals
 from quadsense.core.packed import summed_products
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, record
@@ -379,7 +379,7 @@ class Quadratic:
             for _ in range(2):  # once leaves traces of what was there
                 image = image - (known @ image) @ known
             beside.append(float(np.linalg.norm(image)))
-            if beside[-1] <= 1e-12 * max(map(abs, diagonal)):
+            if beside[-1] <= ZERO_SHARE * max(map(abs, diagonal)):
                 break
             basis[k + 1] = image / beside[-1]
         T = np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1)

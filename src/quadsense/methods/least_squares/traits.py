@@ -15,6 +15,9 @@ TYPICAL_STEPS = 200.0
 MAX_FORMED_UNKNOWNS = 16000
 """Unknowns up to which the normal matrix is formed."""
 
+FEW_UNKNOWNS = 100
+"""Unknowns up to which cuts and interior-point steps cost less than gradient steps."""
+
 ENTRY_FLOPS = 2.0
 """Flops in whose time a product reads an entry of the normal matrix (measured)."""
 
@@ -28,7 +31,7 @@ MISSED_SHARE = 0.4
 VECTORS = 30
 """Numbers per row that are held, as measured."""
 
-MANY_UNKNOWNS = 1000
+MANY_MISSABLE_ROWS = 1000
 """Rows from which on steps that know only those missed are the quicker ones."""
 
 
@@ -55,7 +58,10 @@ class LeastSquaresTraits(Traits):
             return None
         if shape.prefer == "slack_squares":
             few = (
-                shape.psd and not shape.constrained and shape.one_sided and shape.m >= MANY_UNKNOWNS
+                shape.psd
+                and not shape.constrained
+                and shape.one_sided
+                and shape.m >= MANY_MISSABLE_ROWS
             )
             return "of many rows, only those that are missed are in the sum" if few else None
         return "least squares by accelerated gradient steps"

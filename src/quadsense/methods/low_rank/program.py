@@ -17,7 +17,7 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import beneath
-from quadsense.methods.base import Problem
+from quadsense.methods.base import MIN_AMPLE_ROWS, Problem
 from quadsense.methods.low_rank.traits import LIFT, READINGS_PER_STEP
 from quadsense.system.memory import Scratch
 
@@ -281,9 +281,6 @@ def weights_by_level(weights: Vector) -> list[Vector]:
 MAX_DENSE_UNKNOWNS, MAX_DENSE_ENTRIES, MAX_DENSE_FLOPS = 1000, 500_000, 5e7
 # Those of sparse rows up to this many unknowns, and as many flops.
 MAX_SPARSE_UNKNOWNS = 4000
-# With this many rows per unknown, plain descent mostly finds the fit of the right rank if there
-# is one, so a growing rank wastes no restarts below it, and a given one not many.
-MIN_AMPLE_ROWS = 4
 # Restarts unless the caller says how many: few where rows are ample and a step takes more flops
 # than this, or the rank is so large that a descent hardly ends anywhere but at a fit; otherwise
 # `RESTART_FLOPS` over the flops of a step, between few and many.

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
+from quadsense.core.intervals import ZERO_SHARE
+from quadsense.methods.equalities import MAX_EQUALITIES
 from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_bound
 from quadsense.methods.low_rank.program import MAX_DENSE_UNKNOWNS, LowRankProgram, Matrix, Vector
 from quadsense.methods.low_rank.steps import (
@@ -32,11 +34,6 @@ from quadsense.system.watch import eigen_flops, look
 MAX_ROUNDINGS = 4.0
 # Newton steps on equalities alone: they converge quadratically.
 MAX_CORRECTIONS = 8
-# Equalities up to which their equations are formed.
-MAX_HELD = 2000
-
-MIN_SINGULAR_SHARE = 1e-12
-"""Singular values of the equalities' derivative below this share of the largest are rounding."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +109,9 @@ def to_hold(problem: LowRankProgram, point: FactorPoint) -> HeldReadings | None:
             sides = np.where(presses, side, sides)
             equal = equal | presses
     index = np.flatnonzero(equal)
-    return HeldReadings(index, goal[index], sides[index]) if 0 < index.size <= MAX_HELD else None
+    return (
+        HeldReadings(index, goal[index], sides[index]) if 0 < index.size <= MAX_EQUALITIES else None
+    )
 
 
 def moved_onto(
@@ -124,7 +123,7 @@ def moved_onto(
         miss = goal - point.z[index]
         if np.all(MAX_ROUNDINGS * np.abs(miss) <= rounding_bound(problem, point.Y)[index]):
             break
-        D = np.linalg.lstsq(derivative(problem, point, index), miss, rcond=MIN_SINGULAR_SHARE)[0]
+        D = np.linalg.lstsq(derivative(problem, point, index), miss, rcond=ZERO_SHARE)[0]
         Y = point.Y + shortened(point.Y, D.view(point.Y.dtype).reshape(point.Y.shape))
         trial = evaluate(problem, turned(problem, Y), theta)
         if not float(np.max(np.abs(goal - trial.z[index]))) < float(np.max(np.abs(miss))):
@@ -175,12 +174,12 @@ def model_of(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | N
     if held is not None:
         E = derivative(problem, point, held.index)
         y = y.copy()
-        y[held.index] -= np.linalg.lstsq(E.T, slope, rcond=MIN_SINGULAR_SHARE)[0]
+        y[held.index] -= np.linalg.lstsq(E.T, slope, rcond=ZERO_SHARE)[0]
         fixed = np.concatenate([fixed, E])
     N: Matrix | None = None
     if fixed.size:
         _, sizes, axes = np.linalg.svd(fixed, full_matrices=True)
-        kept = int(np.count_nonzero(sizes > MIN_SINGULAR_SHARE * float(sizes.max(initial=0.0))))
+        kept = int(np.count_nonzero(sizes > ZERO_SHARE * float(sizes.max(initial=0.0))))
         N = axes[kept:].T  # directions that change A, and nothing of what is held
     G = as_real(problem.F.adjoint(y))
     curved = H.copy()
@@ -251,7 +250,7 @@ def rests(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | None
     E = (room[:, None] * J).T  # what each can do at most
     if held is not None:
         E = E - _along(derivative(problem, point, held.index), E)
-    shares = np.linalg.lstsq(E, slope, rcond=MIN_SINGULAR_SHARE)[0]
+    shares = np.linalg.lstsq(E, slope, rcond=ZERO_SHARE)[0]
     left = slope - E @ np.clip(shares, -1.0, 1.0)
     return _in_units(problem, point, float(np.linalg.norm(left))) <= MAX_SLOPE_AT_REST
 
@@ -283,7 +282,7 @@ def stillness(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | 
 
 def _along(E: Matrix, vectors: Matrix) -> Matrix:
     """Return what of vectors is combined of the rows of E."""
-    return np.asarray(E.T @ np.linalg.lstsq(E.T, vectors, rcond=MIN_SINGULAR_SHARE)[0])
+    return np.asarray(E.T @ np.linalg.lstsq(E.T, vectors, rcond=ZERO_SHARE)[0])
 
 
 def _in_units(problem: LowRankProgram, point: FactorPoint, slope: float) -> float:
@@ -536,9 +535,7 @@ def _with_heavy_rows_held(
         if stillness(free, loss, held) <= SLOPE_GOAL or rests(free, loss, held):
             return point, loss, True
         E = derivative(problem, found, both.index)
-        forces = -np.linalg.lstsq(E.T, flat(beside.gradient), rcond=MIN_SINGULAR_SHARE)[0][
-            : heavy.size
-        ]
+        forces = -np.linalg.lstsq(E.T, flat(beside.gradient), rcond=ZERO_SHARE)[0][: heavy.size]
         unit = float(np.max(np.delete(free.weight, both.index), initial=0.0)) or 1.0
         goal = forces * unit / free.weight[heavy]
     return point, loss, False
@@ -589,7 +586,7 @@ def _wrongly_held(
 ) -> int | None:
     """Return the held end, never let go, that the loss would most leave inwards; None without."""
     E = derivative(problem, point, held.index)
-    forces = np.linalg.lstsq(E.T, flat(point.gradient), rcond=MIN_SINGULAR_SHARE)[0]
+    forces = np.linalg.lstsq(E.T, flat(point.gradient), rcond=ZERO_SHARE)[0]
     gains = held.side * forces * np.linalg.norm(E, axis=1)
     gains[np.isin(held.index, released)] = 0.0
     wrong = int(np.argmax(gains))

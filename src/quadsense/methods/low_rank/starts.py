@@ -10,10 +10,12 @@ import numpy.typing as npt
 from scipy.linalg import eigh, lapack
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, minres
 
-from quadsense.arrays import to_numpy
+from quadsense.arrays import complex_of, to_numpy
 from quadsense.core.forms import FactorForm
+from quadsense.core.intervals import ZERO_SHARE
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.base import MAX_FORMED_ORDER
 from quadsense.methods.low_rank.passes import (
     TINY,
     FactorPoint,
@@ -26,10 +28,6 @@ from quadsense.methods.low_rank.passes import (
 from quadsense.methods.low_rank.program import LowRankProgram, Matrix, rows_are_ample
 from quadsense.system.watch import eigen_flops, look
 
-# Up to this order a matrix is formed and decomposed; beyond, only products with it are taken.
-MAX_FORMED_ORDER = 2000
-# Eigenvalues below this share of the largest are the rounding of the others.
-MIN_EIGENVALUE_SHARE = 1e-13
 # Powers of two between which the largest entry of a factor is a start.
 MIN_START_POWER, MAX_START_POWER = -60, 20
 # What an eigenvalue of the wrong sign is replaced by, as a share of the largest.
@@ -76,7 +74,7 @@ def leading_factor(
         values, vectors = found
     order = np.argsort(-values)
     values, vectors = values[order], vectors[:, order]
-    keep = values > MIN_EIGENVALUE_SHARE * float(np.max(np.abs(values), initial=0.0))
+    keep = values > ZERO_SHARE * float(np.max(np.abs(values), initial=0.0))
     if not keep.any():
         return None
     X = in_range(vectors[:, keep] * np.sqrt(values[keep]), exponent)
@@ -190,8 +188,6 @@ MAX_MISFIT_LEFT = 0.7
 # A weight of the start is at least this share of the largest: a direction started
 # at zero would stay there, the gradient with respect to it being zero.
 MIN_WEIGHT_SHARE = 0.02
-# Shift of the least squares for the weights, which makes them definite: far above rounding.
-WEIGHT_SHIFT = 1e-12
 HOUSEHOLDER = {
     "f": (lapack.sgeqrf, lapack.sorgqr),
     "d": (lapack.dgeqrf, lapack.dorgqr),
@@ -304,7 +300,7 @@ def _weighed(problem: LowRankProgram, Q: Matrix, rank: int) -> _Weighed:
         features = np.square(np.abs(axes.T @ last))
     normal = np.asarray(features @ features.T)
     # Directions that are seen alike share what they read.
-    normal.reshape(-1)[:: rank + 1] += WEIGHT_SHIFT * float(normal.trace()) + TINY
+    normal.reshape(-1)[:: rank + 1] += ZERO_SHARE * float(normal.trace()) + TINY
     weights = lapack.dposv(normal, np.asarray(features @ b))[1]
     least = MIN_WEIGHT_SHARE * max(float(weights.max()), problem.level)
     weights = np.maximum(weights, least)
@@ -337,7 +333,7 @@ def random_start(problem: LowRankProgram, rank: int, rng: Draw) -> Matrix:
     level = float(np.mean(np.abs(problem.b))) or 1.0
     Y = rng.standard_normal((rank, n))
     if problem.F.is_complex:
-        Y = (Y + 1j * rng.standard_normal((rank, n))) / np.sqrt(2.0)
+        Y = complex_of(Y, rng.standard_normal((rank, n))) / np.sqrt(2.0)
     Y *= np.sqrt(level / rank)
     return Y
 

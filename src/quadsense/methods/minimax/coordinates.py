@@ -14,7 +14,7 @@ from scipy.linalg import solve_triangular
 
 from quadsense.arrays import Array, Vector
 from quadsense.core.cholesky import inner_upper, pivoted
-from quadsense.core.intervals import EPS
+from quadsense.core.intervals import EPS, ZERO_SHARE
 from quadsense.device import numbers, scalar
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.coordinates import PlainCoordinates
@@ -27,9 +27,6 @@ MAX_GRAM_ROWS = 6000
 
 MAX_GRADIENTS, MAX_GROWTH = 2000, 1e3
 """Conjugate gradients at most; growth of the residual that is rounding which F cannot see."""
-
-ZERO_EIGENVALUE = 1e-12
-"""Share of the largest eigenvalue of a covariance that each has at least."""
 
 
 def by_gram(F: Sensing) -> bool:
@@ -148,7 +145,7 @@ class GradientSystem(KernelSystem):
         self.enough, self.single = max(enough, ROUGH_RESIDUAL), single
         total = scalar(weights.sum())
         values, vectors = np.linalg.eigh(coordinates.adjoint(weights) / total)
-        values = np.maximum(values, ZERO_EIGENVALUE * values[-1])
+        values = np.maximum(values, ZERO_SHARE * values[-1])
         self.whiten = (vectors / np.sqrt(values)) @ vectors.conj().T
         self.k = 1.0 if coordinates.F.is_complex else 2.0
         self.total = self.k * total

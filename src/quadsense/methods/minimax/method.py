@@ -18,7 +18,7 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
-from quadsense.methods.base import COLD, Problem, Stepped, Warm, own, start_matrix
+from quadsense.methods.base import COLD, MAX_FORMED_ORDER, Problem, Stepped, Warm, own, start_matrix
 from quadsense.methods.minimax import growing
 from quadsense.methods.minimax import program as all_rows
 from quadsense.methods.minimax.coordinates import by_gram
@@ -111,9 +111,6 @@ Inner: TypeAlias = all_rows.IterationState | growing.GrowingState
 
 CLOSE_GAP = 1e-9
 """Relative gap of the bounds where the one asked for did not suffice."""
-
-MAX_FORMED_ORDER = 2000
-"""Order of A up to which it may be formed though its coefficients are known."""
 
 
 @dataclass(frozen=True)

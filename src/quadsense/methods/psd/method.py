@@ -16,13 +16,24 @@ from quadsense.core.intervals import Array, Intervals, Real
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import COLD, Method, Problem, Stepped, Warm, nothing, own, start_matrix
+from quadsense.methods.base import (
+    COLD,
+    SHORT_STRIDE_FLOPS,
+    Method,
+    Problem,
+    Stepped,
+    Warm,
+    nothing,
+    own,
+    start_matrix,
+)
 from quadsense.methods.conic.method import Conic, ConicProgram, ConicState
+from quadsense.methods.conic.traits import interior_fits
 from quadsense.methods.minimax.program import AskedRows, asked
 from quadsense.methods.psd import phases
 from quadsense.methods.psd.maps import forward, forward_error, positive_part
 from quadsense.methods.psd.phases import ConeProgram, prepare
-from quadsense.methods.psd.traits import PsdTraits, evaluation_flops, interior_fits
+from quadsense.methods.psd.traits import PsdTraits, evaluation_flops
 from quadsense.proofs.positive import PsdCertificate, certify
 from quadsense.vocabulary import Claim, because
 
@@ -88,7 +99,7 @@ class Psd(PsdTraits, Stepped):
     def stride(self, program: PsdProgram) -> int:
         """Evaluations worth a few milliseconds."""
         m, n = program.problem.m, program.problem.rows.n
-        return int(np.clip(STRIDE_FLOPS / evaluation_flops(m, n), 1, phases.STRIDE))
+        return int(np.clip(SHORT_STRIDE_FLOPS / evaluation_flops(m, n), 1, phases.STRIDE))
 
     def advance(
         self, program: PsdProgram, state: phases.SearchState, steps: int
@@ -127,9 +138,6 @@ class Psd(PsdTraits, Stepped):
         """A = 0."""
         return nothing(problem)
 
-
-STRIDE_FLOPS = 1e8
-"""Operations of some milliseconds."""
 
 MAX_PROJECTIONS = 4000
 """Steps of `phases` on one ratio, far above the usual dozens."""

@@ -29,7 +29,8 @@ from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.system import CGSystem
 from quadsense.methods.conic.program import MARGIN_ROUNDINGS, MAX_MARGIN, MIN_MARGIN, KernelProgram
-from quadsense.methods.conic.ratio import RatioState, advance_ratio, ratio_program, start_ratio
+from quadsense.methods.conic.solve import RatioState, advance_ratio, ratio_program, start_ratio
+from quadsense.methods.conic.traits import interior_fits, newton_flops
 from quadsense.methods.psd.maps import forward, forward_error, positive_part
 from quadsense.methods.psd.searches import (
     NearestState,
@@ -45,7 +46,7 @@ from quadsense.methods.psd.searches import (
     suits_symmetric,
     symmetric_system,
 )
-from quadsense.methods.psd.traits import evaluation_flops, interior_fits, newton_flops
+from quadsense.methods.psd.traits import evaluation_flops
 from quadsense.proofs.positive import PsdCertificate, certify, lift_floor
 from quadsense.proofs.symmetric import NORM_FACTOR
 from quadsense.system.watch import eigen_flops

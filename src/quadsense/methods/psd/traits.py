@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from quadsense.methods.conic.traits import NEWTON_ARRAYS, interior_fits, newton_entries
 from quadsense.methods.traits import Cone, Options, PsdOptions, Shape, Traits, Work
 from quadsense.system.memory import FLOAT64_BYTES, MIB
-from quadsense.system.watch import cholesky_flops, eigen_flops
+from quadsense.system.watch import eigen_flops
 
 STEPS = 18.0
 """Typical evaluations: seen 6 to 50 (docs/theory.md, section 10)."""
@@ -26,32 +27,9 @@ def kept_pairs(m: int) -> int:
     return max(FEWEST_PAIRS, min(PAIRS, PAIR_BYTES // (2 * FLOAT64_BYTES * max(m, 1))))
 
 
-NEWTON_ENTRIES = 25_000_000
-"""Of the largest array of the interior-point method, at most: 200 MB."""
-
-NEWTON_ARRAYS = 4
-"""So large, which it holds at once."""
-
-
-def newton_entries(m: int, n: int, size: int) -> int:
-    """Entries of the largest array of an interior-point step, of m rows and `size` unknowns."""
-    by_rows, by_unknowns = newton_flops(m, n, size)
-    return m * m if by_rows <= by_unknowns else size * max(m, 4 * size)
-
-
-def newton_flops(m: int, n: int, size: int) -> tuple[float, float]:
-    """By rows, and by unknowns: there at worst twice as many rows as unknowns are solved for."""
-    return cholesky_flops(m) + float(m) ** 2 * n, m * float(size) ** 2 + eigen_flops(size)
-
-
 def evaluation_flops(m: float, n: float) -> float:
     """Return the operations of an evaluation: products with the rows, and eigenvectors."""
     return 3.0 * m * n * n + eigen_flops(n)
-
-
-def interior_fits(m: int, n: int, size: int) -> bool:
-    """Return whether the arrays of the interior-point method are small enough."""
-    return newton_entries(m, n, size) <= NEWTON_ENTRIES
 
 
 class PsdTraits(Traits):
