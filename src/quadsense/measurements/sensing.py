@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, Vector, compact, placed, to_numpy
+from quadsense.arrays import FEW, Array, Vector, compact, few_ones, placed, to_numpy
 from quadsense.core import packed
 from quadsense.core.cholesky import squared_moduli
 from quadsense.core.intervals import UNIT
@@ -97,8 +97,8 @@ class Sensing(Portable):
 
     def __init__(self, kind: Probes, conjugate: bool = False, factors: Any = None) -> None:
         self.kind = kind
-        self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
-        self.unknowns = packed.size_of(self.n, self.is_complex)
+        self.m, n, self.is_complex = kind.m, kind.n, kind.is_complex
+        self.n, self.unknowns = n, n * n if self.is_complex else n * (n + 1) // 2
         self.conjugate = conjugate and self.is_complex
         self.xp = xp = kind.xp
         self.norms = kind.norms
@@ -106,7 +106,11 @@ class Sensing(Portable):
         self.factors: Array | None  # None: 1
         self._is_unit = factors is None
         if factors is None and not kind.has_zero_rows:
-            self.squares, self.factors = compact(xp.ones_like(held)), compact(1.0 / held)
+            self.has_zero_rows = False
+            if xp is np and self.m <= FEW:
+                self.squares, self.factors = few_ones(self.m), 1.0 / held
+            else:
+                self.squares, self.factors = compact(xp.ones_like(held)), compact(1.0 / held)
         elif factors is None:
             self.squares = xp.astype(held > 0, held.dtype)
             self.factors = self.squares / xp.where(held > 0, held, 1.0)
@@ -224,7 +228,7 @@ class Sensing(Portable):
         """Whether products are arrays on a device, so that a look at a number of theirs waits."""
         return waits(self.squares)
 
-    @property
+    @cached_property
     def has_zero_rows(self) -> bool:
         """Whether some row is zero."""
         return self.kind.has_zero_rows
@@ -540,7 +544,8 @@ class Sensing(Portable):
     def _seen_by(self, rows: Probes, part: slice) -> Sensing:
         """Return some of the rows, as they are held, seen as these are."""
         other = self._copied()
-        other.__dict__.pop("single", None)
+        for name in ("single", "has_zero_rows"):
+            other.__dict__.pop(name, None)
         other.kind, other.m = rows, rows.m
         other.factors = None if self.factors is None else self.factors[part]
         other.squares, other.norms = self.squares[part], self.norms[part]

@@ -158,7 +158,7 @@ def shape_of(
     ratio = 1.0
     if target:
         b = to_numpy(scaled.b)
-        ratio = (float(b.max()) - float(b.min())) / scaled.least
+        ratio = (float(np.maximum.reduce(b)) - float(np.minimum.reduce(b))) / scaled.least
     most = rows.n if rows.rank_one else rows.unknowns  # more are not orthonormal
     shape = Shape(
         m=data.m,

@@ -326,7 +326,7 @@ def _factored_start(form: FactorForm, data: Measurements, scaled: UnitReadings) 
 def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = None) -> float:
     """The tau of ``A_1 = tau I``, from the readings of the unit rows that say something."""
     known, readings = to_numpy(telling) > 0, to_numpy(b)
-    if not known.all():
+    if not np.logical_and.reduce(known):
         readings = readings[known]
     if start == "zero" or not readings.size:
         return 0.0
@@ -334,4 +334,4 @@ def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = Non
         identity = to_numpy(rows.squares)[known]
         square = float(identity @ identity)
         return float(identity @ readings) / square if square > 1e-12 * identity.size else 0.0
-    return float(readings.sum() / readings.size if start == "mean" else readings.max())
+    return float(np.add.reduce(readings) / readings.size if start == "mean" else readings.max())

@@ -385,14 +385,16 @@ class _Run:
         if self.problem.target and self.met:  # whatever the method had in mind
             self.end(Status.MET)
         assert self.status is not None
-        with self.watch.part("certify", heeded=False):
-            matrix = self.best_matrix()
+        matrix = self.matrix
+        if matrix is None:
+            with self.watch.part("certify", heeded=False):
+                matrix = self.best_matrix()
         claim, dual = self.claim, None
         if self.state is not None:
             try:
                 # Past the limit a bound on the preference is worth time only where there is a fit.
                 proves = not late or self.met or not self.problem.target
-                with self.watch.heeded(), self.watch.grace() if proves else nullcontext():
+                with self.watch.part(self.method.name, heeded=True, grace=proves):
                     dual = self.method.dual(self.program, self.state)
             except Stop:
                 late = True
