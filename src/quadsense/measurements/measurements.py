@@ -66,7 +66,6 @@ from quadsense.typing import (
     is_number,
 )
 
-
 NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
