@@ -267,7 +267,7 @@ class Measurements(StoredMeasurements):
         >>> data.constrained(trace=3.0, constraints=[([[0, 1], [1, 0]], -1.0, 1.0)])
         Measurements(m=2, n=2, dense, real, 2 constraints)
         """
-        own = self._rows.raw.kind.constraints if self._plain is None else ()
+        own = self._rows.kind.constraints if self._plain is None else ()
         if trace is None and type(constraints) is tuple and not (constraints or own):
             return self
         found = checked_constraints(trace, constraints, self.n, self._rows.is_complex)

@@ -150,10 +150,8 @@ class Sensing(Portable):
         """(m,) 1.0 for a row, 0.0 for a row of zeros: F of the identity on unit rows."""
         return self.squares
 
-    @property
-    def rank_one(self) -> bool:
-        """Whether each measured matrix is a row ``v v*``, and not a sum over rows (`Mixed`)."""
-        return True
+    rank_one: bool = True
+    """Whether each measured matrix is a row ``v v*``, and not a sum over rows (`Mixed`)."""
 
     @property
     def raw(self) -> Sensing:
@@ -430,7 +428,9 @@ class Sensing(Portable):
         return self.take_unit(index) * self._cast(self.xp.take(self.norms, index))[:, None]
 
     def _seen(self, rows: Array, factors: Array | None) -> Array:
-        return self._meant(rows if factors is None else rows * self._cast(factors)[:, None])
+        if factors is not None:
+            rows = rows * (factors if factors.dtype == rows.dtype else self._cast(factors))[:, None]
+        return self._meant(rows) if self.conjugate else rows
 
     def _cast(self, y: Array) -> Array:
         """Return a real vector or matrix in the type of the rows, for products with them."""
@@ -475,11 +475,14 @@ class Sensing(Portable):
 
     def forward(self, A: Array) -> Array:
         """Return ``F(A)_i = v_i* A v_i``: (n, n) to (m,)."""
-        return self._weighed(self.kind.forward(self._meant(self._cast(A))))
+        A = A if A.dtype == self.kind.dtype else self._cast(A)
+        values = self.kind.forward(self._meant(A) if self.conjugate else A)
+        return values if self.factors is None else self._weighed(values)
 
     def adjoint(self, y: Array) -> Array:
         """Return ``F*(y) = sum_i y_i v_i v_i*``: (m,) to (n, n)."""
-        return self._meant(self.kind.adjoint(self._weighed(y)))
+        A = self.kind.adjoint(y if self.factors is None else self._weighed(y))
+        return self._meant(A) if self.conjugate else A
 
     def _weighed(self, y: Array) -> Array:
         """Return a vector, (m,), times the squares of the factors."""
@@ -588,7 +591,8 @@ class Sensing(Portable):
 
     def features(self) -> npt.NDArray[Any]:
         """Return F as an explicit matrix on packed matrices, (m, N). Small problems only."""
-        return packed.features(self.rows() if self.xp is np else to_numpy(self.rows()))
+        rows = self.block(0, self.m)
+        return packed.features(rows if self.xp is np else to_numpy(rows))
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""

@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -179,11 +180,17 @@ def given_options(query: Query, m: int) -> dict[str, Any]:
     return given
 
 
+@cache
+def _usual_options(kind: type[Options]) -> Options:
+    """Return the options of a method where none is given."""
+    return kind()
+
+
 def options_of(name: str, given: Mapping[str, Any]) -> Options:
     """What of the options given a method knows, as its own."""
-    known = METHODS.traits(name).options
     if not given:
-        return known()
+        return _usual_options(METHODS.traits(name).options)
+    known = METHODS.traits(name).options
     return known(**{key: value for key, value in given.items() if key in known.names()})
 
 
@@ -230,11 +237,15 @@ def to_limits(query: Query, watch: Watch, journal: Journal | None = None) -> Lim
     return Limits(most, query.callback, query.progress, watch, journal)
 
 
+@lru_cache(maxsize=16)
+def _draw(methods: tuple[str, ...]) -> bool:
+    """Whether one of these methods draws random numbers."""
+    return any(METHODS.traits(name).random for name in methods)
+
+
 def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
     """A whole number for these methods from a seed, a generator, which moves on, or None."""
-    draws = False
-    for name in methods:
-        draws |= METHODS.traits(name).random
+    draws = _draw(methods)
     if rng is None:  # NumPy's own way takes ten times as long
         return int.from_bytes(os.urandom(7), "little") if draws else 0
     generator = to_generator("rng", rng)

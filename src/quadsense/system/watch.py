@@ -179,18 +179,13 @@ class Watch:
         flops : float
             Float64 operations of the next piece of work, where that cannot be interrupted.
         """
-        if self._is_over(max(0.0, flops / FLOPS - GRACE) if flops else 0.0):
+        pressed = self.interrupts.pressed
+        if self.time_limit is None and not pressed:
+            return
+        ahead = max(0.0, flops / FLOPS - GRACE) if flops else 0.0
+        if (pressed and self.entered is None) or self.clock() + ahead >= self.end:
             self.stopped = True
             raise Stop
-
-    def _is_over(self, ahead: float) -> bool:
-        """Return whether a limit is reached, or will be in `ahead` seconds."""
-        pressed, entered = self.interrupts.pressed, self.entered
-        if pressed and entered is None:
-            return True
-        if self.time_limit is None and not pressed:
-            return False
-        return self.clock() + ahead >= self.end
 
     def grace(self) -> _Grace:
         """Let what is done inside take a little longer than the limits, so that it may be said."""
