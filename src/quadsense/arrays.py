@@ -23,6 +23,9 @@ Vector: TypeAlias = npt.NDArray[np.float64]
 NUMPY = (np.ndarray, np.generic)
 """Types of NumPy's arrays and numbers: as a tuple, told in a quarter of the time of a union."""
 
+FEW = 2**16
+"""Entries up to which what many problems have in common is kept."""
+
 LONG = 2**22
 """Entries from which a vector is worth a look whether they are all the same."""
 
@@ -221,6 +224,14 @@ def placed(values: npt.ArrayLike, other: Array, order: Literal["C", "K"] = "C") 
     if is_tensor(other):  # which wants memory of its own, and to write to it
         return sys.modules["torch"].from_numpy(np.array(own, order=order)).to(other.device)
     return namespace(other).asarray(own, device=device(other))
+
+
+@lru_cache(maxsize=8)
+def few_ones(count: int) -> Vector:
+    """Return so many ones, at most `FEW`, to be read only: those that an earlier call made."""
+    ones = np.ones(count)
+    ones.flags.writeable = False
+    return ones
 
 
 def compact(values: Array) -> Array:

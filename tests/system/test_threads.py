@@ -75,7 +75,7 @@ def test_what_an_interrupted_holder_left_divides_nothing() -> None:
 
 
 def limits() -> list[int]:
-    return [library.num_threads for library in threads._libraries()]
+    return [library.get_num_threads() for library in threads._libraries()]
 
 
 @pytest.fixture

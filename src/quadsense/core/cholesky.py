@@ -21,7 +21,6 @@ from scipy.linalg import (
     cython_blas,
     cython_lapack,
     eigh,
-    get_lapack_funcs,
     lapack,
     solve_triangular,
     svd,
@@ -69,8 +68,14 @@ MIN_CLEAR_PIVOT = 100.0
 """Times the tolerance that the least pivot is, where no pivoting is needed."""
 
 
+POTRF = {"f": lapack.spotrf, "d": lapack.dpotrf, "F": lapack.cpotrf, "D": lapack.zpotrf}
+"""LAPACK's Cholesky factorizations by type."""
+
+
 def divided(flops: float, dtype: npt.DTypeLike = np.float64) -> bool:
     """Return whether a product of that many operations is to be done in parts."""
+    if flops <= MIN_SHARED_FLOPS:
+        return False
     limit = MAX_WHOLE_FLOPS if shared_by() == 1 else MIN_SHARED_FLOPS
     return flops > limit * (2.0 if np.dtype(dtype) == np.float32 else 1.0)
 
@@ -98,8 +103,7 @@ def factor_upper(M: Array) -> tuple[Array, int]:
     order, what [Rump 2006] proves of a factorisation that runs to its end holds.
     """
     if not divided(cholesky_flops(len(M)), M.dtype):
-        (potrf,) = get_lapack_funcs(("potrf",), (M,))
-        R, info = potrf(M, lower=0, clean=0, overwrite_a=1)
+        R, info = POTRF[M.dtype.char](M, lower=0, clean=0, overwrite_a=1)
         return R, int(info)
     return M, _factor_part(M, 0, len(M))
 
@@ -190,7 +194,10 @@ def add_inner(M: Array, X: Array) -> Array:
 @or_there(algebra.add_to_diagonal)
 def add_to_diagonal(M: Array, value: Array | float) -> None:
     """``M + value I``, or with an entry for each, in place."""
-    M.flat[:: len(M) + 1] += value
+    if M.flags.forc:
+        M.ravel(order="K")[:: len(M) + 1] += value
+    else:
+        M.flat[:: len(M) + 1] += value
 
 
 @or_there(algebra.set_diagonal)
@@ -215,7 +222,7 @@ def solve_lower_transposed(L: Array, right: Array) -> Array:
 def solve_upper(R: Array, x: Array) -> Array:
     """Return ``(R^T R)^-1 x`` for the real R of `factor_upper`, in its precision."""
     solve = lapack.spotrs if R.dtype == np.float32 else lapack.dpotrs
-    return solve(R, x.astype(R.dtype, copy=False), lower=0)[0]
+    return solve(R, x if x.dtype == R.dtype else x.astype(R.dtype), lower=0)[0]
 
 
 @or_there(algebra.solve_definite)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Vector, compact
+from quadsense.arrays import LONG, Vector, compact
 from quadsense.core.records import cached_property, record
 from quadsense.device import scalar
 
@@ -182,13 +182,15 @@ class Intervals:
     @cached_property
     def extremes(self) -> tuple[float, float]:
         """The least unit, and the largest sum of the size of a reading and a unit."""
-        return float(self.unit.min()), float((np.abs(self.reading) + self.unit).max())
+        largest = np.maximum.reduce(np.abs(self.reading) + self.unit)
+        return float(np.minimum.reduce(self.unit)), float(largest)
 
     @property
     def has_equalities(self) -> bool:
         """Whether there are such rows."""
-        plain = self.even and self.allowance is None
-        return not self.above.all() if plain else bool(self.exact.any())
+        if self.below is self.above and self.allowance is None:
+            return not np.logical_and.reduce(self.above)
+        return bool(self.exact.any())
 
     def allowing(self, size: float) -> Intervals:
         """The same, equalities widened to what they are met within for ``||A||_F = size``."""
@@ -280,7 +282,7 @@ class Intervals:
             The distance from the middle in half-widths; for a row of one end, and for an equality,
             0 within it and ``1 + v/unit`` where it is crossed by v.
         """
-        if self.even and self.allowance is None:
+        if self.below is self.above and self.allowance is None:
             ratios: Vector = np.abs(z)
             ratios += error
             ratios /= self.unit
@@ -343,10 +345,11 @@ class Intervals:
 
     def met(self, z: Any, error: Any) -> npt.NDArray[np.bool_]:
         """Return whether values known up to `error` are surely within their intervals."""
-        if self.even:
+        if self.below is self.above:
             most: Vector = np.abs(z)
             most += error
-            return np.asarray(most <= (1.0 - END_ERROR) * self.above)
+            inside: npt.NDArray[np.bool_] = most <= (1.0 - END_ERROR) * self.above
+            return inside
         with np.errstate(invalid="ignore", under="ignore"):
             over = z + error + END_ERROR * np.abs(self.above) <= self.above
             under = error - z + END_ERROR * np.abs(self.below) <= self.below
@@ -375,7 +378,11 @@ class Intervals:
 
     def over(self, norms: Vector) -> Intervals:
         """Return the ends for rows divided by these norms; a row of norm 0 is asked for nothing."""
-        if norms.min(initial=1.0) > 0.0:
+        if np.minimum.reduce(norms, initial=1.0) > 0.0:
+            if self.below is self.above and self.allowance is None:
+                above = self.above / norms / norms
+                above = above if above.size < LONG else compact(above)
+                return Intervals(self.reading / norms / norms, above, above, above)
             return self.each(lambda values: values / norms / norms)
         live = norms > 0
         safe = np.where(live, norms, 1.0)
@@ -396,7 +403,8 @@ class Intervals:
 
     def each(self, change: Callable[[Vector], Vector]) -> Intervals:
         """Return the same with every array changed; what is `even` stays so."""
-        above, reading = compact(change(self.above)), change(self.reading)
+        above, reading = change(self.above), change(self.reading)
+        above = above if above.size < LONG else compact(above)
         if self.even and self.allowance is None:
             return Intervals(reading, above, above, above)
         allowance = None if self.allowance is None else change(self.allowance)

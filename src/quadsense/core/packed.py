@@ -68,7 +68,8 @@ def pack(A: Array) -> Vector:
     """Stack a symmetric or Hermitian matrix into a real vector."""
     if A.size <= FEW_ENTRIES and A.dtype.char == "d":
         where, scales, _ = _places(len(A))
-        return np.asarray(A.ravel()[where] * scales)
+        packed: Vector = A.ravel()[where] * scales
+        return packed
     above = A[upper(len(A))]
     parts = [A.diagonal().real, SQRT2 * above.real]
     if A.dtype.kind == "c":
@@ -81,8 +82,8 @@ def unpack(x: Vector, n: int, dtype: npt.DTypeLike) -> Array:
     """Return the matrix whose `pack` is x, in the given dtype."""
     if n * n <= FEW_ENTRIES and x.size < n * n:
         _, scales, places = _places(n)
-        found: Array = (x / scales)[places].astype(dtype, copy=False)
-        return found
+        found: Array = (x / scales)[places]
+        return found if found.dtype == dtype else found.astype(dtype)
     A = np.zeros((n, n), dtype=dtype)
     above = upper(n)
     count = above[0].size
@@ -112,17 +113,18 @@ def features(rows: Array, dtype: npt.DTypeLike | None = None, room: Array | None
     """
     V = np.ascontiguousarray(rows.T)
     n, count = V.shape
+    is_complex = V.dtype.kind == "c"
     dtype = V.real.dtype if dtype is None else np.dtype(dtype)
-    re = V.real.astype(dtype, copy=False)
-    shape = (size_of(n, np.iscomplexobj(V)), count)
+    re = V.real if V.dtype == dtype else V.real.astype(dtype, copy=False)
+    shape = (n * n if is_complex else n * (n + 1) // 2, count)
     if room is None or room.T.shape != shape or room.dtype != dtype:
         room = np.empty(shape, dtype=dtype).T
     out = room.T
     pairs = n * (n - 1) // 2
-    root = re * np.asarray(SQRT2, dtype=dtype)
+    root = re * dtype.type(SQRT2)
     offset = n
     large = out.size > BLOCK_ELEMENTS
-    if not np.iscomplexobj(V):
+    if not is_complex:
         np.multiply(re, re, out=out[:n])
         if out.size <= FEW_ENTRIES:
             across, down = upper(n)
@@ -182,6 +184,9 @@ def normal_matrix(blocks: Iterable[Array], size: int, dtype: npt.DTypeLike) -> A
 
 def summed_products(parts: Iterable[Array], size: int, dtype: npt.DTypeLike) -> Array:
     """Upper triangle of the sum of ``part^T part``, parts of `size` columns in Fortran order."""
+    rest: Iterator[Array]
+    if isinstance(parts, tuple) and len(parts) == 1:
+        return _summed_products(parts[0], iter(()), size, dtype)
     rest = iter(parts)
     first = next(rest, None)
     if first is None:

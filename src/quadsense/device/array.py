@@ -250,6 +250,11 @@ class DeviceArray(NDArrayOperatorsMixin):
             named.pop("dtype", None)  # that of what it is written to
         if out and out[0] is inputs[0] and _in_place(ufunc.__name__, method, named, *inputs):
             return out[0]
+        if method == "reduce" and out is None and self.ndim == 1 and named.keys() <= {"initial"}:
+            if ufunc is np.maximum:
+                return self.max(None, **named)
+            if ufunc is np.minimum:
+                return self.min(None, **named)
         own = UFUNCS.get(ufunc.__name__) if method == "__call__" else None
         partly = bool(out) and named.keys() == {"where"}
         if own is None or (named and not partly):

@@ -82,7 +82,8 @@ class Stored(Probes):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             self.norms = self.held_norms = self._row_norms()
             found = to_numpy(self.norms)
-            least, most = float(found.min(initial=np.inf)), float(found.max(initial=0.0))
+            least = float(np.minimum.reduce(found, initial=np.inf))
+            most = float(np.maximum.reduce(found, initial=0.0))
             self.extreme_norms = least, most
             self.has_zero_rows = not least > 0.0
             if not (least > SMALLEST_NORM and most < LARGEST_NORM):
@@ -148,18 +149,16 @@ class Dense(Stored):
         self._numpy = is_numpy(U)
         self._narrow: Any = dtype
         self._known = norms
+        # Whether the rows are NumPy's and in double precision.
+        self.is_widest = self._numpy and dtype is None and U.dtype.char in "dD"
         if not self._numpy:
             self.xp = namespace(U)
         super().__init__(U)
+        self.length, self.adjoint_terms = self.n, self.m
         if dtype is not None:
             self.dtype = np.dtype(dtype)
         elif self._numpy:
             self.dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
-
-    @property
-    def is_widest(self) -> bool:
-        """Whether the rows are NumPy's and in double precision."""
-        return self._numpy and self.U.dtype.char in "dD"
 
     def _has_complex_entries(self) -> bool:
         if self._numpy:
@@ -177,7 +176,7 @@ class Dense(Stored):
         if self._known is not None:
             return self._known
         if self._numpy and self.m * self.n <= BLOCK_ELEMENTS:
-            return np.sqrt(self._squares_of(self._wide(self.U)))
+            return np.sqrt(self._squares_of(self.U if self.is_widest else self._wide(self.U)))
         xp = self.xp
         parts = [self._squares_of(self._wide(self.U[part, :])) for part in self.slices()]
         if not parts:
@@ -202,13 +201,14 @@ class Dense(Stored):
 
     def block(self, first: int, last: int) -> Array:
         """Return dense rows `first` to `last`; a view where they are as wide as the arithmetic."""
-        return self._wide(self.U[first:last, :])
+        rows = self.U[first:last, :]
+        return rows if self.is_widest else self._wide(rows)
 
     def column_squares(self) -> Any:
         """Return ``sum_i |u_ij|^2`` for every j over rows of unit norm."""
         if not self._numpy or self.has_zero_rows or self.m * self.n > BLOCK_ELEMENTS:
             return super().column_squares()
-        rows, norms = self._wide(self.U), self.held_norms
+        rows, norms = self.U if self.is_widest else self._wide(self.U), self.held_norms
         squares = rows.real**2 + rows.imag**2 if self.is_complex else rows * rows
         return (1.0 / (norms * norms)) @ squares
 

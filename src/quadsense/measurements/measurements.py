@@ -66,6 +66,8 @@ from quadsense.typing import (
     is_number,
 )
 
+NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
 
 def _mix_of(rows: Sensing, mix: MatrixLike | None) -> MatrixLike | None:
     """Return the sums that were given, or else come with the rows."""
@@ -158,7 +160,8 @@ class Measurements(StoredMeasurements):
         missing: MissingName = "raise",
     ) -> None:
         rows, of = checked_rows(U, conjugate), "U"
-        mix = _mix_of(rows, mix)
+        if mix is not None or rows.kind.mix is not None:
+            mix = _mix_of(rows, mix)
         frame = None if mix is not None else rows.kind.frame_shape
         check_beside(
             U, rows, b=b, delta=delta, bounds=bounds, mix=mix, weights=weights, shots=shots
@@ -172,7 +175,7 @@ class Measurements(StoredMeasurements):
             sigma=sigma, shots=shots, confidence=confidence, missing=missing,
         )  # fmt: skip
         readings = None if b is None else checked_vector("b", b, rows.m, of=of)
-        self.weights = checked_weights(weights, rows.m, of)
+        self.weights = None if weights is None else checked_weights(weights, rows.m, of)
         if bounds is not None:
             lo, hi = checked_bounds(bounds, rows.m, of)
             self._fill(rows, None, Intervals.between(lo, hi, to_numpy(rows.norms)), readings)
@@ -208,8 +211,11 @@ class Measurements(StoredMeasurements):
         if b is None:
             assert ends is not None
             b = _of_intervals(ends)
-        self.b = like(b, rows.norms)
-        self.tolerance = None if ends is None else like(ends.unit, rows.norms)
+        on_host = rows.xp is np
+        self.b = b if on_host else like(b, rows.norms)
+        self.tolerance = None
+        if ends is not None:
+            self.tolerance = ends.unit if on_host else like(ends.unit, rows.norms)
         self.constraints: tuple[Constraint, ...] = ()
         self._plain: Measurements | None = None
         self.judged = True  # by these intervals; else they are a unit of error only
@@ -261,7 +267,7 @@ class Measurements(StoredMeasurements):
         >>> data.constrained(trace=3.0, constraints=[([[0, 1], [1, 0]], -1.0, 1.0)])
         Measurements(m=2, n=2, dense, real, 2 constraints)
         """
-        own = self._rows.raw.kind.constraints if self._plain is None else ()
+        own = self._rows.kind.constraints if self._plain is None else ()
         if trace is None and type(constraints) is tuple and not (constraints or own):
             return self
         found = checked_constraints(trace, constraints, self.n, self._rows.is_complex)
@@ -376,9 +382,10 @@ class Measurements(StoredMeasurements):
     @property
     def sides(self) -> npt.NDArray[np.bool_] | None:
         """Which upper and which lower ends exist, (2, m), where one is missing; else None."""
-        if self.ends is None or self.ends.even:
+        ends = self.ends
+        if ends is None or ends.below is ends.above:
             return None
-        sides = self.ends.sides
+        sides = ends.sides
         return None if sides.all() else sides
 
     @property
@@ -506,23 +513,23 @@ class Measurements(StoredMeasurements):
         An interval is narrowed to sizes that a fit may have, and a tolerance kept within float64's
         range of them: a fit is judged by `unit_ends`.
         """
-        self._known_ends()
-        return self._unit_readings
-
-    @cached_property
-    def _unit_readings(self) -> UnitReadings:
-        return unit_readings(self._rows, self.unit_ends, self.judged)
+        known: UnitReadings | None = self.__dict__.get("_scaled")
+        if known is None:
+            known = self.__dict__["_scaled"] = unit_readings(
+                self._rows, self.unit_ends, self.judged
+            )
+        return known
 
     @cached_property
     def unit_ends(self) -> Intervals:
         """The intervals of the unit rows: divided by the squared norms of the rows."""
         given, norms = self._known_ends(), to_numpy(self._rows.norms)
-        return unit_intervals(given, norms, to_numpy(self.b), self._of, self.judged)
+        return unit_intervals(given, norms, self.b, self._of, self.judged)
 
     def contradictions(self) -> npt.NDArray[np.int64]:
         """Return rows of zeros whose interval leaves out zero: no matrix meets them."""
         if self.ends is None or not self._rows.has_zero_rows:
-            return np.empty(0, np.int64)
+            return NO_ROWS
         dead = to_numpy(self._rows.nonzero) == 0
         reading, below, above = self.ends.reading, self.ends.below, self.ends.above
         return np.flatnonzero(dead & ((reading > below) | (-reading > above)))

@@ -103,10 +103,7 @@ class Mixed(Sensing):
 
     # --- facts -------------------------------------------------------------------------------
 
-    @property
-    def rank_one(self) -> bool:
-        """Not in general."""
-        return False
+    rank_one = False
 
     @property
     def raw(self) -> Sensing:

@@ -71,12 +71,12 @@ def interpreted(
     """
     if not (isinstance(missing, str) and missing in MISSING):
         raise ValueError(f"missing must be 'raise' or 'drop', got {missing!r}")
-    _check_one_way(given, sigma, shots)
+    if sigma is not None or shots is not None:
+        _check_one_way(given, sigma, shots)
     if frame is not None:
         given, shots = _flat(given, m, frame), _flattened(shots, m, frame)
-    b = None if given.b is None else as_numbers("b", given.b)
-    if b is not given.b:
-        given = given._replace(b=b)
+    if given.b is not None and not (type(given.b) is np.ndarray and given.b.dtype == np.float64):
+        given = given._replace(b=as_numbers("b", given.b))
     absent = _absent(m, of, given, missing)
     if absent is not None:
         given = given._replace(b=np.where(absent, 0.0, given.b.reshape(-1)), missing=absent)
@@ -107,8 +107,6 @@ def _flattened(values: Any, m: int, frame: tuple[int, ...]) -> Any:
 
 def _check_one_way(given: GivenReadings, sigma: Any, shots: Any) -> None:
     """Raise a ValueError where tolerances are given in two ways, or none of b is there."""
-    if sigma is None and shots is None:
-        return
     relative = None if is_number(given.rtol) and given.rtol == 0.0 else given.rtol
     ways = {
         "delta": given.delta, "rtol": relative, "bounds": given.bounds, "sigma": sigma,
@@ -128,7 +126,7 @@ def _absent(m: int, of: str, given: GivenReadings, missing: str) -> npt.NDArray[
     values = given.b.reshape(-1)
     if values.shape != (m,) or values.dtype.kind != "f":
         return None
-    if not math.isnan(values.min()):  # which it is where any is
+    if not math.isnan(np.minimum.reduce(values)):  # which it is where any is
         return None
     absent = np.isnan(values)
     if absent.all():
@@ -226,19 +224,23 @@ class UnitReadings(NamedTuple):
 
 def unit_readings(rows: Sensing, ends: Intervals, judged: bool) -> UnitReadings:
     """Return readings and tolerances of unit rows, of the intervals `unit_intervals`."""
-    telling, norms = to_numpy(rows.nonzero) > 0, rows.norms
-    b, delta = ends.reading if ends.even else ends.middle(), ends.unit
+    b, delta, every = ends.reading if ends.even else ends.middle(), ends.unit, rows.nonzero
+    telling: Any = None  # all, or as `every` says
     if rows.has_zero_rows:
+        telling = to_numpy(every) > 0
         b, delta = np.where(telling, b, 0.0), np.where(telling, delta, 1.0)
-    if ends.even and not rows.has_zero_rows:
+    if ends.even and telling is None:
         least, largest = ends.extremes
     else:
         least, largest = float(delta.min()), float((np.abs(b) + delta).max())
     if judged and largest > HARMLESS * least:
-        b, delta, telling = _narrowed(b, delta, telling)
+        live = np.ones(len(b), dtype=bool) if telling is None else telling
+        b, delta, live = _narrowed(b, delta, live)
+        every = compact(like(live, rows.norms))
         least, largest = float(delta.min()), float((np.abs(b) + delta).max())
-    every = compact(like(telling, norms))
-    return UnitReadings(like(b, norms), like(delta, norms), every, least, largest)
+    if rows.xp is not np:
+        b, delta = like(b, rows.norms), like(delta, rows.norms)
+    return UnitReadings(b, delta, every, least, largest)
 
 
 def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]:
@@ -269,7 +271,7 @@ def unit_intervals(given: Intervals, norms: Vector, b: Vector, of: str, judged: 
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         ends = given.over(norms)
-        least, largest = ends.extremes if ends.even else (0.0, 0.0)
+        least, largest = ends.extremes if ends.below is ends.above else (0.0, 0.0)
     usual = least > 0.0 and 2.0 / LARGEST_READING < largest < LARGEST_READING
     if usual and judged and ends.allowance is None:  # as most are: by their extremes
         return ends

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, Vector, compact, placed, to_numpy
+from quadsense.arrays import FEW, Array, Vector, compact, few_ones, placed, to_numpy
 from quadsense.core import packed
 from quadsense.core.cholesky import squared_moduli
 from quadsense.core.intervals import UNIT
@@ -97,8 +97,8 @@ class Sensing(Portable):
 
     def __init__(self, kind: Probes, conjugate: bool = False, factors: Any = None) -> None:
         self.kind = kind
-        self.m, self.n, self.is_complex = kind.m, kind.n, kind.is_complex
-        self.unknowns = packed.size_of(self.n, self.is_complex)
+        self.m, n, self.is_complex = kind.m, kind.n, kind.is_complex
+        self.n, self.unknowns = n, n * n if self.is_complex else n * (n + 1) // 2
         self.conjugate = conjugate and self.is_complex
         self.xp = xp = kind.xp
         self.norms = kind.norms
@@ -106,7 +106,11 @@ class Sensing(Portable):
         self.factors: Array | None  # None: 1
         self._is_unit = factors is None
         if factors is None and not kind.has_zero_rows:
-            self.squares, self.factors = compact(xp.ones_like(held)), compact(1.0 / held)
+            self.has_zero_rows = False
+            if xp is np and self.m <= FEW:
+                self.squares, self.factors = few_ones(self.m), 1.0 / held
+            else:
+                self.squares, self.factors = compact(xp.ones_like(held)), compact(1.0 / held)
         elif factors is None:
             self.squares = xp.astype(held > 0, held.dtype)
             self.factors = self.squares / xp.where(held > 0, held, 1.0)
@@ -146,10 +150,8 @@ class Sensing(Portable):
         """(m,) 1.0 for a row, 0.0 for a row of zeros: F of the identity on unit rows."""
         return self.squares
 
-    @property
-    def rank_one(self) -> bool:
-        """Whether each measured matrix is a row ``v v*``, and not a sum over rows (`Mixed`)."""
-        return True
+    rank_one: bool = True
+    """Whether each measured matrix is a row ``v v*``, and not a sum over rows (`Mixed`)."""
 
     @property
     def raw(self) -> Sensing:
@@ -224,7 +226,7 @@ class Sensing(Portable):
         """Whether products are arrays on a device, so that a look at a number of theirs waits."""
         return waits(self.squares)
 
-    @property
+    @cached_property
     def has_zero_rows(self) -> bool:
         """Whether some row is zero."""
         return self.kind.has_zero_rows
@@ -426,7 +428,9 @@ class Sensing(Portable):
         return self.take_unit(index) * self._cast(self.xp.take(self.norms, index))[:, None]
 
     def _seen(self, rows: Array, factors: Array | None) -> Array:
-        return self._meant(rows if factors is None else rows * self._cast(factors)[:, None])
+        if factors is not None:
+            rows = rows * (factors if factors.dtype == rows.dtype else self._cast(factors))[:, None]
+        return self._meant(rows) if self.conjugate else rows
 
     def _cast(self, y: Array) -> Array:
         """Return a real vector or matrix in the type of the rows, for products with them."""
@@ -471,11 +475,14 @@ class Sensing(Portable):
 
     def forward(self, A: Array) -> Array:
         """Return ``F(A)_i = v_i* A v_i``: (n, n) to (m,)."""
-        return self._weighed(self.kind.forward(self._meant(self._cast(A))))
+        A = A if A.dtype == self.kind.dtype else self._cast(A)
+        values = self.kind.forward(self._meant(A) if self.conjugate else A)
+        return values if self.factors is None else self._weighed(values)
 
     def adjoint(self, y: Array) -> Array:
         """Return ``F*(y) = sum_i y_i v_i v_i*``: (m,) to (n, n)."""
-        return self._meant(self.kind.adjoint(self._weighed(y)))
+        A = self.kind.adjoint(y if self.factors is None else self._weighed(y))
+        return self._meant(A) if self.conjugate else A
 
     def _weighed(self, y: Array) -> Array:
         """Return a vector, (m,), times the squares of the factors."""
@@ -540,7 +547,8 @@ class Sensing(Portable):
     def _seen_by(self, rows: Probes, part: slice) -> Sensing:
         """Return some of the rows, as they are held, seen as these are."""
         other = self._copied()
-        other.__dict__.pop("single", None)
+        for name in ("single", "has_zero_rows"):
+            other.__dict__.pop(name, None)
         other.kind, other.m = rows, rows.m
         other.factors = None if self.factors is None else self.factors[part]
         other.squares, other.norms = self.squares[part], self.norms[part]
@@ -583,7 +591,8 @@ class Sensing(Portable):
 
     def features(self) -> npt.NDArray[Any]:
         """Return F as an explicit matrix on packed matrices, (m, N). Small problems only."""
-        return packed.features(self.rows() if self.xp is np else to_numpy(self.rows()))
+        rows = self.block(0, self.m)
+        return packed.features(rows if self.xp is np else to_numpy(rows))
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from quadsense import files
 from quadsense.arrays import (
+    LONG,
     Array,
     Vector,
     as_numbers,
@@ -47,7 +48,8 @@ def checked_rows(U: Any, conjugate: bool) -> Sensing:
     Namespaces without float64 (JAX unless it is switched on) cannot hold what is claimed: their
     arrays are read into NumPy.
     """
-    check_flag("conjugate", conjugate)
+    if conjugate is not False:
+        check_flag("conjugate", conjugate)
     if type(U) is np.ndarray and U.ndim == 2 and U.size and U.dtype.kind in "buifc":
         return Sensing(Dense(U), conjugate)  # blocks of it are widened as they are used
     if isinstance(U, str | os.PathLike):
@@ -117,9 +119,9 @@ def check_beside(U: Any, rows: Sensing, **named: Any) -> None:
     Numbers, lists, NumPy arrays and those of Dask go with rows of every kind.
     """
     own: Any = None
-    labels = None if named.get("mix") is not None else _labels(U)
+    labels = None if type(U) is np.ndarray or named["mix"] is not None else _labels(U)
     for name, given in named.items():
-        if given is None:
+        if given is None or (type(given) is np.ndarray and type(U) is np.ndarray):
             continue
         for values in given if isinstance(given, tuple) else (given,):
             if labels is not None:
@@ -234,8 +236,10 @@ def checked_vector(
     name: str, values: Any, m: int, scalar: bool = False, infinite: bool = False, of: str = "U"
 ) -> Vector:
     """Return `values` as a float64 vector of length m without NaN or infinity, or a ValueError."""
-    if type(values) is float and scalar and math.isfinite(values):
-        return np.full(m, values)
+    if scalar and isinstance(values, float) and math.isfinite(values):
+        array = np.empty(m)
+        array.fill(values)
+        return array
     if type(values) is np.ndarray and values.dtype == np.float64:
         array = values
     else:
@@ -253,7 +257,7 @@ def checked_vector(
         raise ValueError(f"{name} has shape {array.shape}, but must have shape {wanted}")
     array = array.astype(np.float64)
     sound = ~np.isnan(array) if infinite else np.isfinite(array)
-    if not sound.all():
+    if not np.logical_and.reduce(sound):
         first = int(np.argmin(sound))
         hint = ": give it infinite bounds if it was not measured" if name == "b" else ""
         raise ValueError(f"{name} must be finite, but {name}[{first}] is {array[first]}{hint}")
@@ -292,9 +296,10 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
 
     With `rtol` a tolerance of 0 was not meant: it comes from a reading of 0.
     """
-    if not (is_number(rtol) and 0.0 <= rtol < math.inf):
-        raise ValueError(f"rtol must be a finite number, not negative, got {rtol!r}")
-    rtol = float(rtol)
+    if not (type(rtol) is float and rtol == 0.0):
+        if not (is_number(rtol) and 0.0 <= rtol < math.inf):
+            raise ValueError(f"rtol must be a finite number, not negative, got {rtol!r}")
+        rtol = float(rtol)
     if delta is None and rtol == 0.0:
         return None
     given = (
@@ -302,12 +307,12 @@ def checked_tolerance(delta: Any, rtol: Any, b: Vector, of: str = "U") -> Vector
         if delta is None
         else checked_vector("delta", delta, b.size, scalar=True, of=of)
     )
-    if given.min() < 0.0:
+    if np.minimum.reduce(given) < 0.0:
         first = int(np.argmax(given < 0.0))
         where = "delta" if np.ndim(to_numpy(delta)) == 0 else f"delta[{first}]"
         raise ValueError(f"{where} must not be negative, got {given[first]}")
     if rtol == 0.0:
-        return compact(given)
+        return given if given.size < LONG else compact(given)
     with np.errstate(over="ignore"):
         total = given + rtol * np.abs(b)
     bad = np.flatnonzero(total <= 0)

@@ -28,7 +28,6 @@ class _Methods(Mapping[str, Any]):
         self._registered: dict[str, type[Any]] = {}
         self._imported: dict[str, type[Any]] = {}
         self._traits: dict[str, type[Traits]] = {}
-        self._names: tuple[str, ...] | None = None
 
     def __getitem__(self, name: str) -> Any:
         if name in self._registered:
@@ -43,9 +42,7 @@ class _Methods(Mapping[str, Any]):
 
     def names(self) -> tuple[str, ...]:
         """Return all names."""
-        if self._names is None or len(self._names) != len(self):
-            self._names = (*self._homes, *self._registered)
-        return self._names
+        return (*self._homes, *self._registered)
 
     def __len__(self) -> int:
         return len(self._homes) + len(self._registered)
@@ -77,7 +74,7 @@ class _Methods(Mapping[str, Any]):
             raise ValueError(f"{kind.__name__} is no method yet: it lacks {', '.join(missing)}")
         if kind.name == "auto" or kind.name in self:
             raise ValueError(f"there is a method {kind.name!r} already: choose another name")
-        self._registered[kind.name], self._names = kind, None
+        self._registered[kind.name] = kind
 
 
 METHODS = _Methods(

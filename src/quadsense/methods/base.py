@@ -359,9 +359,11 @@ def weighed_rows(problem: Problem) -> tuple[Sensing, Vector]:
     Row i gets the squared norm ``min(delta)/delta_i``: least squares then weighs every residual by
     its tolerance, and weights stay within float64's range whatever the spread of the tolerances.
     """
-    delta = at_work(problem, problem.delta)
-    least, rows = float(delta.min()), problem.rows.at_work(problem.tf32)
-    if least > SAME * float(delta.max()):
+    delta, tf32 = problem.delta, False
+    if type(delta) is not np.ndarray:
+        delta, tf32 = at_work(problem, delta), problem.tf32
+    least, rows = float(np.minimum.reduce(delta)), problem.rows.at_work(tf32)
+    if least > SAME * float(np.maximum.reduce(delta)):
         return rows, np.ones_like(delta)
     squares = least / delta
     return rows.weighed(np.sqrt(squares)), squares

@@ -52,6 +52,10 @@ READING_ROUNDINGS = 64
 """Roundings of a reading of a unit row: of the squared norm, the quotient and the difference."""
 
 
+OF_READINGS = gamma(READING_ROUNDINGS)
+"""Bound on these, relative to the reading."""
+
+
 class Enclosure(NamedTuple):
     """Residuals of the unit rows and bounds on their rounding errors, both of shape (m,)."""
 
@@ -126,7 +130,7 @@ def dense_error(rows: Rows, size: float, inner: int = 0) -> float:
     takes the reading along, and the subtraction of the reading; what the kind of probes errs by
     beyond.
     """
-    return COMPLEX * (sum_error(2.0 * rows.length + inner + SPARE) + rows.rounding) * size
+    return COMPLEX * (gamma(2.0 * (rows.length + SPARE) + inner) + rows.rounding) * size
 
 
 def factor_size(form: FactorForm, relative: float) -> float:
@@ -202,7 +206,7 @@ def _mixed_enclosure(matrix: SensedMatrix, rows: Sensing, b: Array) -> Enclosure
 
 def reading_error(b: Array) -> Array:
     """Bound on the rounding of the readings of the unit rows and of subtracting them."""
-    return gamma(READING_ROUNDINGS) * namespace(b).abs(b)
+    return OF_READINGS * (np if type(b) is np.ndarray else namespace(b)).abs(b)
 
 
 def is_met(found: Enclosure, ends: Intervals, size: float = 0.0) -> bool:
@@ -210,7 +214,9 @@ def is_met(found: Enclosure, ends: Intervals, size: float = 0.0) -> bool:
 
     `size` is ``||A||_F``, in proportion to which equalities have room: see `Intervals.allowing`.
     """
-    return bool(ends.allowing(size).met(to_numpy(found.z), to_numpy(found.error)).all())
+    if ends.allowance is not None:
+        ends = ends.allowing(size)
+    return bool(np.logical_and.reduce(ends.met(to_numpy(found.z), to_numpy(found.error))))
 
 
 # --- F*(y): sharp bounds where it nearly vanishes ------------------------------------------------

@@ -97,9 +97,8 @@ def checked(
         raise ValueError(f"prior says what 'nearest' and ridge are about: {other} takes none")
     # Strings of NumPy's type count as strings, which a file holds.
     named = None if slack is None else str(slack)
-    found = changed(
-        query, prefer=str(prefer), slack=named, ridge=strength, prior=_to_prior(prior, data)
-    )
+    prior = None if prior is None else _to_prior(prior, data)
+    found = changed(query, prefer=str(prefer), slack=named, ridge=strength, prior=prior)
     if prefer == "entropy" and not _is_definite(found.prior):
         raise ValueError(
             "prefer='entropy' needs a prior that is positive definite: give another, or "
@@ -215,11 +214,11 @@ def _refuse_with_slack(prefer: str, prior: Any, ridge: Any, target: bool, low_ra
 
 
 def _to_prior(prior: Any, data: Measurements) -> Any:
-    """None, a number, or an (n, n) NumPy array of the type of A."""
-    if prior is None or is_number(prior):
-        if prior is not None and not np.isfinite(prior):
+    """A number, or an (n, n) NumPy array of the type of A."""
+    if is_number(prior):
+        if not np.isfinite(prior):
             raise ValueError(f"prior must be finite, got {prior!r}")
-        return None if prior is None else float(prior)
+        return float(prior)
     matrix: Any = prior.matrix if isinstance(prior, Result) else prior
     if isinstance(matrix, SensedMatrix):
         matrix = np.asarray(matrix)
@@ -251,12 +250,13 @@ def decide(
     """
     if query.prefer == "any":
         return (Preference("any", shape.psd, shape.target),), ("prefer='any': asked for",)
-    plain = Preference("any", shape.psd, shape.target, weights=_weights_of(data))
+    weights = None if data.weights is None else _weights_of(data)
+    plain = Preference("any", shape.psd, shape.target, weights=weights)
     if query.slack is not None:
         return (changed(plain, name=f"slack_{query.slack}"),), ("slack was asked for",)
     name: str = query.prefer
     why = "asked for"
-    telling = _telling(data, plain, shape)
+    telling = _telling(data, plain, shape) if shape.psd else None
     if name == "auto":
         name, why = _chosen(query, data, shape, telling)
     elif name == "least_squares" and shape.target and query.ridge == 0.0:

@@ -29,7 +29,7 @@ from quadsense.methods import METHODS, Traits
 from quadsense.methods.traits import Shape, Work
 from quadsense.preferences import PREFERENCES, Preference
 from quadsense.query.choice import check_preference, checked, decide, frame_for, in_frame
-from quadsense.query.query import Query
+from quadsense.query.query import DEFAULTS, Query
 from quadsense.query.request import check_ability, check_options, given_options, to_rank
 from quadsense.system.machine import Rates, known_rates
 from quadsense.system.memory import (
@@ -158,7 +158,7 @@ def shape_of(
     ratio = 1.0
     if target:
         b = to_numpy(scaled.b)
-        ratio = (float(b.max()) - float(b.min())) / scaled.least
+        ratio = (float(np.maximum.reduce(b)) - float(np.minimum.reduce(b))) / scaled.least
     most = rows.n if rows.rank_one else rows.unknowns  # more are not orthonormal
     shape = Shape(
         m=data.m,
@@ -355,7 +355,7 @@ def refuse_what_cannot_fit(shape: Shape, plan: Plan) -> dict[str, str]:
     MemoryError
         If the first method cannot fit.
     """
-    if plan.memory - _taken(shape) <= available_memory():
+    if plan.memory - (shape.row_bytes if shape.converted else 0) <= available_memory():
         return {}
     room = room_in_words(available_memory())
     needs = {name: _needed(shape, name) for name in plan.methods}
@@ -478,10 +478,14 @@ def decided(
     if not target:
         data = data.without_tolerance()
     user = data = data.constrained(query.trace, query.constraints)
-    options = given_options(query, data.m)
-    check_ability(query, data, target)
-    named = method != "auto" and METHODS.traits(method).cones.isdisjoint({"symmetric"})
-    order, signs = to_rank(query.rank)
+    options: dict[str, Any] = {}
+    if query.options or query.schedule is not DEFAULTS["schedule"]:
+        options = given_options(query, data.m)
+    named, order, signs = False, None, None
+    if method != "auto" or query.rank is not None or query.allow_violations:
+        check_ability(query, data, target)
+        named = method != "auto" and METHODS.traits(method).cones.isdisjoint({"symmetric"})
+        order, signs = to_rank(query.rank)
     positive = bool(query.psd) or (signs is None if order is not None else named)
     query = checked(query, data, target=target, positive=positive, low_rank=query.rank is not None)
     columns = frame_for(query, data)
@@ -493,7 +497,8 @@ def decided(
     )  # fmt: skip
     preferences, reasons = decide(query, data, shape, watch)
     shape = changed(shape, prefer=preferences[0].name, damped=preferences[0].ridge > 0.0)
-    check_preference(shape, query)
+    if method != "auto":
+        check_preference(shape, query)
     plan = make_plan(shape, method, rates)
     scaling = () if columns is None else (described(columns),)
     plan = changed(plan, reasons=(*reasons, *scaling, *plan.reasons))

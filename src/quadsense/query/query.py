@@ -389,11 +389,12 @@ class Query:
         Without data those are left out that go by its size.
         """
         given = vars(self)
-        for name, check in [
-            (name, check) for name, default, check in CHECKED if given[name] is not default
-        ]:
+        for name, default, check in CHECKED:
+            value = given[name]
+            if value is default or (type(value) is float and value == default):
+                continue
             if data is not None or name not in BY_SIZE:
-                check(given[name], data)
+                check(value, data)
 
     def answers(self) -> dict[str, Any]:
         """Return what decides, in addition to the data, which A is returned, by name."""

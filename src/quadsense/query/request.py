@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -179,11 +180,17 @@ def given_options(query: Query, m: int) -> dict[str, Any]:
     return given
 
 
+@cache
+def _usual_options(kind: type[Options]) -> Options:
+    """Return the options of a method where none is given."""
+    return kind()
+
+
 def options_of(name: str, given: Mapping[str, Any]) -> Options:
     """What of the options given a method knows, as its own."""
-    known = METHODS.traits(name).options
     if not given:
-        return known()
+        return _usual_options(METHODS.traits(name).options)
+    known = METHODS.traits(name).options
     return known(**{key: value for key, value in given.items() if key in known.names()})
 
 
@@ -230,11 +237,15 @@ def to_limits(query: Query, watch: Watch, journal: Journal | None = None) -> Lim
     return Limits(most, query.callback, query.progress, watch, journal)
 
 
+@lru_cache(maxsize=16)
+def _draw(methods: tuple[str, ...]) -> bool:
+    """Whether one of these methods draws random numbers."""
+    return any(METHODS.traits(name).random for name in methods)
+
+
 def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
     """A whole number for these methods from a seed, a generator, which moves on, or None."""
-    draws = False
-    for name in methods:
-        draws |= METHODS.traits(name).random
+    draws = _draw(methods)
     if rng is None:  # NumPy's own way takes ten times as long
         return int.from_bytes(os.urandom(7), "little") if draws else 0
     generator = to_generator("rng", rng)
@@ -326,7 +337,7 @@ def _factored_start(form: FactorForm, data: Measurements, scaled: UnitReadings) 
 def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = None) -> float:
     """The tau of ``A_1 = tau I``, from the readings of the unit rows that say something."""
     known, readings = to_numpy(telling) > 0, to_numpy(b)
-    if not known.all():
+    if not np.logical_and.reduce(known):
         readings = readings[known]
     if start == "zero" or not readings.size:
         return 0.0
@@ -334,4 +345,4 @@ def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = Non
         identity = to_numpy(rows.squares)[known]
         square = float(identity @ identity)
         return float(identity @ readings) / square if square > 1e-12 * identity.size else 0.0
-    return float(readings.sum() / readings.size if start == "mean" else readings.max())
+    return float(np.add.reduce(readings) / readings.size if start == "mean" else readings.max())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -144,11 +143,7 @@ class _Run:
         self.corrections = self.quiet = 0
         self.mark = math.inf
         self.kept: Record | None = None  # between the last two strides, where there is a journal
-
-    @cached_property
-    def ends(self) -> Intervals:
-        """The intervals by which a fit is judged."""
-        return self.problem.ends
+        self.ends: Intervals = problem.ends  # by which a fit is judged
 
     @cached_property
     def known(self) -> bool:
@@ -219,10 +214,8 @@ class _Run:
 
     def leave(self) -> None:
         """Tell the journal how the run ended."""
-        journal = self.limits.journal
-        if journal is None:
-            return
-        record = self.kept
+        journal, record = self.limits.journal, self.kept
+        assert journal is not None
         if self.status not in (Status.TIME_LIMIT, Status.INTERRUPTED) and record is not None:
             record = replace(record, ended=True)
         journal.end(record, self.recorder.table)
@@ -343,11 +336,14 @@ class _Run:
             self.end(Status.MAX_ITER, because("max_iter", most=limits.max_iter))
         elif self.limit is not None and done >= self.limit:
             self.end(Status.MAX_ITER, because("lemma", most=self.limit, lemma=self.lemma))
-        elif self.watch.late:
+        elif self.watch.time_limit is not None and self.watch.late:
             self.stopped()
-        elif self.limit is None and self.quiet >= self.method.patience(self.program):
+        elif self.quiet and self.limit is None and self._is_stuck():
             # With the paper's schedule the lemma says how long it takes, however slow it looks.
             self.end(Status.STALLED, self._stalled())
+
+    def _is_stuck(self) -> bool:
+        return self.quiet >= self.method.patience(self.program)
 
     def _stalled(self) -> Reason:
         strides, ratio = self.method.patience(self.program), self.state.max_ratio
@@ -385,20 +381,23 @@ class _Run:
         if self.problem.target and self.met:  # whatever the method had in mind
             self.end(Status.MET)
         assert self.status is not None
-        with self.watch.part("certify", heeded=False):
-            matrix = self.best_matrix()
+        matrix = self.matrix
+        if matrix is None:
+            with self.watch.part("certify", heeded=False):
+                matrix = self.best_matrix()
         claim, dual = self.claim, None
         if self.state is not None:
             try:
                 # Past the limit a bound on the preference is worth time only where there is a fit.
                 proves = not late or self.met or not self.problem.target
-                with self.watch.heeded(), self.watch.grace() if proves else nullcontext():
+                with self.watch.part(self.method.name, heeded=True, grace=proves):
                     dual = self.method.dual(self.program, self.state)
             except Stop:
                 late = True
         if claim is None and dual is not None and not self.problem.target:
             claim = Claim("undecided", self.reason, dual)  # at a limit: what is known by then
-        factor = matrix.factor if matrix.signs is None else None
+        form = matrix.form
+        factor = getattr(form, "factor", None) if getattr(form, "signs", None) is None else None
         warm = Warm(matrix, factor, dual if claim is None else claim.dual)
         return Outcome(
             self.best, matrix, found, self.status, self.reason, claim, self.recorder.rows,
@@ -476,7 +475,9 @@ def _run(
         except StopIteration:
             one.end(Status.INTERRUPTED, because("callback"))
         finally:
-            recorder.close()
-        one.leave()
+            if recorder.bar is not None:
+                recorder.close()
+        if limits.journal is not None:
+            one.leave()
         outcome = one.outcome()
         return outcome, one.near and not one.met

@@ -81,14 +81,14 @@ MAY_BE_OPTIMAL = (Status.OPTIMAL, Status.UNDECIDED, Status.STALLED, Status.TIME_
 NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Result:
-    """Put together what the user sees; `asked` is what `Query.recorded` says.
+def to_result(request: Request, answer: Answer, asked: Callable[[], dict[str, Any]]) -> Result:
+    """Put together what the user sees; `asked` returns what `Query.recorded` says.
 
     The facts, the plan and the history are made when they are read.
     """
     watch = request.limits.watch
     # A ratio or bound beyond float64 is as good as infinite.
-    with np.errstate(over="ignore"), watch.part("answer"), watch.grace():
+    with np.errstate(over="ignore"), watch.part("answer", grace=True):
         return _to_result(request, answer, asked)
 
 
@@ -108,15 +108,17 @@ def _outside(claim: Certificate, columns: Any, user: Measurements) -> Certificat
     )
 
 
-def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Result:
+def _to_result(request: Request, answer: Answer, asked: Callable[[], dict[str, Any]]) -> Result:
     data = request.data
     size = allowed_size(data, answer.matrix)
     values = Comparison(data, answer.outcome.found, answer.set_aside, size)
-    watch, outcome, claimed = request.limits.watch, answer.outcome, _Claimed()
+    watch, outcome = request.limits.watch, answer.outcome
     upper = float(values.upper.max())
-    with suppress(Stop), watch.heeded():
-        held = not data.constraints or bool(values.met[data.measured :].all())
+    held = not data.constraints or bool(values.met[data.measured :].all())
+    try:
         claimed = _claimed(request, answer, upper, held)
+    except Stop:
+        claimed = _Claimed()
     certificate = _certificate(request, answer, values, claimed, upper)
     stopped = watch.stopped
     status = _status(request, answer, certificate, stopped)
@@ -199,9 +201,11 @@ def _to_result(request: Request, answer: Answer, asked: dict[str, Any]) -> Resul
     return result
 
 
-def _plan(plan: Plan, method: str, lemma: str, asked: dict[str, Any]) -> dict[str, Any]:
+def _plan(
+    plan: Plan, method: str, lemma: str, asked: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
     """Return what `Result.plan` says."""
-    made = {"method": method, "lemma": lemma, "request": asked, "environment": environment()}
+    made = {"method": method, "lemma": lemma, "request": asked(), "environment": environment()}
     return {**plan.describe(), **made}
 
 
@@ -351,7 +355,7 @@ def _claimed(request: Request, answer: Answer, upper: float, held: bool) -> _Cla
     if answer.hard:
         assert claim is not None and claim.dual is not None
         dual = user_dual(data, claim.dual)
-        with request.limits.watch.part("proofs"):
+        with request.limits.watch.part("proofs", heeded=True):
             proof = check_infeasible(data.only_hard(), dual, request.positive)
         kind = "infeasible" if proof.proved else "none"
         return _Claimed(kind, float(proof.proved), dual, proof.condition)
@@ -362,7 +366,7 @@ def _claimed(request: Request, answer: Answer, upper: float, held: bool) -> _Cla
         if claim is not None and claim.dual is not None:
             vector = user_dual(data, claim.dual)
             size = answer.matrix.norm()
-            with request.limits.watch.part("proofs"):
+            with request.limits.watch.part("proofs", heeded=True):
                 lower, condition = best_error_bound(data, vector, upper, request.positive, size)
         ended = held and outcome.status in (*MAY_BE_OPTIMAL, Status.LOCAL)
         closed = ended and within_gap(data, upper, lower, _gap(request))
@@ -371,18 +375,18 @@ def _claimed(request: Request, answer: Answer, upper: float, held: bool) -> _Cla
         duals = answer.proofs
         if duals is None:
             return _Claimed()
-        with request.limits.watch.part("proofs"):
+        with request.limits.watch.part("proofs", heeded=True):
             proofs = [check_infeasible(data, y, request.positive, alone=True) for y in duals]
         condition = next((proof.condition for proof in proofs if proof.condition), "")
         return _Claimed("infeasible", 1.0, duals, condition)
     if contradictions.size:
         dual = np.zeros(data.m)
         dual[contradictions[0]] = np.sign(float(data.b[int(contradictions[0])])) or 1.0
-        with request.limits.watch.part("proofs"):
+        with request.limits.watch.part("proofs", heeded=True):
             proof = check_infeasible(data, dual, request.positive)
     elif claim is not None and claim.dual is not None:
         assert request.problem.prove is not None
-        with request.limits.watch.part("proofs"):
+        with request.limits.watch.part("proofs", heeded=True):
             dual, proof = user_dual(data, claim.dual), request.problem.prove(claim.dual)
     else:
         return _Claimed()
@@ -402,8 +406,11 @@ def _certificate(
     outright = data.from_bounds
     objective = None
     if kind != "infeasible" and _has_objective(answer):
-        with suppress(Stop), request.limits.watch.part("proofs", heeded=True):
-            objective = _objective(request, answer, values)
+        try:
+            with request.limits.watch.part("proofs", heeded=True):
+                objective = _objective(request, answer, values)
+        except Stop:
+            objective = None
     if kind != "met" and objective is not None and (answer.preference.slack or not target):
         # Without a tolerance to meet, or with slack, the preference is the claim.
         kind = "optimal" if outcome.status in MAY_BE_OPTIMAL and objective.closed else "none"

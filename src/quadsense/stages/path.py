@@ -7,9 +7,11 @@ prove that there is none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +65,9 @@ from quadsense.system.watch import Interrupted, Stop, Watch
 from quadsense.typing import to_list
 from quadsense.vocabulary import Claim, Status
 
+if TYPE_CHECKING:
+    from quadsense.run.journal import Journal
+
 UNDONE_STATUSES = (Status.INFEASIBLE, Status.UNDECIDED, Status.STALLED)
 """How runs end that found no A as it was asked for."""
 
@@ -94,16 +99,17 @@ def answered(query: Query, clock: Callable[[], float] | None = None) -> Result:
     if query.constraints is not DEFAULTS["constraints"]:
         constraints = tuple(to_list("constraints", query.constraints, "(C, lo, hi)"))
         query = changed(query, constraints=constraints)
-    method = current_method(query.method)
-    if method is not query.method:
-        query = changed(query, method=method)
+    if query.method is not DEFAULTS["method"]:
+        query = changed(query, method=current_method(query.method))
     journal = None
     if query.checkpoint is not None:
         from quadsense.run.journal import to_journal  # rarely needed, slow to import
 
         check_every(query.checkpoint_every)
         journal = to_journal(query.checkpoint, float(query.checkpoint_every), watch)
-    limit, given = to_bytes(query.memory_limit), query.data
+    given, limit = query.data, math.inf
+    if query.memory_limit is not None:
+        limit = to_bytes(query.memory_limit)
     if isinstance(given, Measurements):
         with limited_memory(limit):
             given = given.settled()
@@ -114,55 +120,64 @@ def answered(query: Query, clock: Callable[[], float] | None = None) -> Result:
         np.errstate(under="ignore"),  # what underflows is not missed
         watch.interrupts as interrupts,
         one_blas_thread(),
-        limited_memory(limit) if query.memory_limit is not None else nullcontext(),
-        journal or nullcontext(),
     ):
-        query = counts_of(query)
-        measured = to_measurements(query)
-        limits = to_limits(query, watch, journal)
-        raw = None if isinstance(given, Measurements) else given
-        decision = decided(query, measured, watch, raw)
-        data, user, columns = decision.data, decision.user, decision.columns
-        if columns is not None:
-            limits = changed(limits, callback=shown_outside(limits.callback, columns))
-        refused = refuse_what_cannot_fit(decision.shape, decision.plan)
-        if journal is not None:
-            with watch.part("checkpoint"):
-                journal.find(marks_of(user, query.identity(user)), environment())
-        seed = to_seed(query.rng, decision.plan.methods)
-        if journal is not None:
-            with watch.part("checkpoint"):
-                seed = journal.open(seed)
-        scaled = data.scaled()
-        start = to_start(query, data, scaled, columns)
-        problem = to_problem(
-            data, decision.plan, target=decision.shape.target, positive=decision.positive,
-            rank=decision.order or None, signs=decision.signs, start=start,
-            options=decision.options, seed=seed,
-        )  # fmt: skip
-        request = Request(
-            **vars(decision), problem=problem, limits=limits, warm=start.warm, refused=refused
-        )
-        answer = run_plan(request)
-        # A row of zeros is no row to a method, but a contradiction all the same.
-        unmet = answer.outcome.status in UNDONE_STATUSES or data.contradictions().size
-        lost = unmet or answer.outcome.status is Status.LOCAL
-        if lost and data.hard.any() and not (problem.target and query.slack is None):
-            from quadsense.stages.infeasible import refuted  # rarely needed, slow to import
-
-            answer = refuted(request, answer)
-        if request.allowed and unmet and not answer.hard:  # what contradicts by itself stays
-            from quadsense.stages.violations import (
-                set_violations_aside,  # rarely needed, slow to import
-            )
-
-            answer = set_violations_aside(request, answer)
-            if answer.set_aside.size and answer.outcome.status is Status.MET:
-                answer = changed(preferred_among(request, answer), proofs=answer.proofs)
-        result = to_result(request, answer, query.recorded(user))
+        if journal is None and limit == math.inf:
+            result = _answered(query, watch)
+        else:
+            with limited_memory(limit), journal or nullcontext():
+                result = _answered(query, watch, journal)
     if interrupts.pressed:
         raise Interrupted(result)
     return result
+
+
+def _answered(query: Query, watch: Watch, journal: Journal | None = None) -> Result:
+    """Return the result of a solve whose surroundings are as it needs them."""
+    given = query.data
+    counted = query.exposure is not None or query.background is not None
+    if counted or query.prefer is not DEFAULTS["prefer"]:
+        query = counts_of(query)
+    measured = to_measurements(query)
+    limits = to_limits(query, watch, journal)
+    raw = None if isinstance(given, Measurements) else given
+    decision = decided(query, measured, watch, raw)
+    data, user, columns = decision.data, decision.user, decision.columns
+    if columns is not None:
+        limits = changed(limits, callback=shown_outside(limits.callback, columns))
+    refused = refuse_what_cannot_fit(decision.shape, decision.plan)
+    if journal is not None:
+        with watch.part("checkpoint"):
+            journal.find(marks_of(user, query.identity(user)), environment())
+    seed = to_seed(query.rng, decision.plan.methods)
+    if journal is not None:
+        with watch.part("checkpoint"):
+            seed = journal.open(seed)
+    start = to_start(query, data, data.scaled(), columns)
+    problem = to_problem(
+        data, decision.plan, target=decision.shape.target, positive=decision.positive,
+        rank=decision.order or None, signs=decision.signs, start=start,
+        options=decision.options, seed=seed,
+    )  # fmt: skip
+    request = Request(
+        **vars(decision), problem=problem, limits=limits, warm=start.warm, refused=refused
+    )
+    answer = run_plan(request)
+    # A row of zeros is no row to a method, but a contradiction all the same.
+    unmet = answer.outcome.status in UNDONE_STATUSES or data.contradictions().size
+    lost = unmet or answer.outcome.status is Status.LOCAL
+    if lost and data.hard.any() and not (problem.target and query.slack is None):
+        from quadsense.stages.infeasible import refuted  # rarely needed, slow to import
+
+        answer = refuted(request, answer)
+    if request.allowed and unmet and not answer.hard:  # what contradicts by itself stays
+        from quadsense.stages.violations import (
+            set_violations_aside,  # rarely needed, slow to import
+        )
+
+        answer = set_violations_aside(request, answer)
+        if answer.set_aside.size and answer.outcome.status is Status.MET:
+            answer = changed(preferred_among(request, answer), proofs=answer.proofs)
+    return to_result(request, answer, partial(query.recorded, user))
 
 
 def run_plan(request: Request) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 from types import MappingProxyType
@@ -206,9 +206,9 @@ def run_method(
     """
     if name in request.refused:
         raise MemoryError(request.refused[name])
-    problem = changed(
-        with_gram(request, name), options=options_of(name, request.options), followed=followed
-    )
+    problem = request.problem if request.plan.gram == "none" else with_gram(request, name)
+    options = options_of(name, request.options)
+    problem = changed(problem, options=options, followed=followed)
     if set_aside.size:
         problem = _without(request, problem, name, set_aside)
     if request.allowed and getattr(problem.options, "max_restarts", 0) is None:
@@ -217,19 +217,18 @@ def run_method(
     solver = _solver(name, problem)
     tolerance = to_numpy(request.data.tolerance)
     watch = request.limits.watch
-    watch.reserve, watch.proof_reserve = _seconds_to_finish(problem, name, watch.time_limit)
+    if watch.time_limit is not None:
+        watch.reserve, watch.proof_reserve = _seconds_to_finish(problem, name, watch.time_limit)
     watch.has_fit |= not problem.target
-    with _at_any_scale(problem, request.data):
-        outcome = run(
-            solver,
-            problem,
-            partial(_found_by, problem, request.data.gram, watch),
-            tolerance,
-            request.limits,
-            warm,
-        )
+    certify = partial(_found_by, problem, request.data.gram, watch)
+    if _is_extreme(problem, request.data):
+        # What becomes infinite, or no number at all, is no fit: it is judged as everything is.
+        with np.errstate(over="ignore", invalid="ignore"):
+            outcome = run(solver, problem, certify, tolerance, request.limits, warm)
+    else:
+        outcome = run(solver, problem, certify, tolerance, request.limits, warm)
     matrix = outcome.matrix
-    if not outcome.status.success and not _is_finite(matrix):
+    if outcome.status not in (Status.MET, Status.OPTIMAL) and not _is_finite(matrix):
         matrix = zero(request)
         outcome = changed(outcome, matrix=matrix, found=found_in(matrix, problem))
     return Answer(outcome, matrix, solver.name, outcome.lemma, set_aside)
@@ -246,7 +245,7 @@ def _solver(name: str, problem: Problem) -> Method:
     return kind()
 
 
-def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> tuple[float, float]:
+def _seconds_to_finish(problem: Problem, name: str, limit: float) -> tuple[float, float]:
     """Return about how long it takes to form and measure a matrix, and to prove a bound for it.
 
     Of a time limit, proofs get a share only: a fit that is not certified to be the preferred one is
@@ -260,7 +259,7 @@ def _seconds_to_finish(problem: Problem, name: str, limit: float | None) -> tupl
     elif "psd" in cones:  # a factor of long rows has at most m columns, half of them say
         products = min(1.0, rows.m / rows.n)
     seconds, proofs = products * entries * rows.n / FLOPS, 0.0
-    if limit is not None and (problem.question is not None or not problem.target):
+    if problem.question is not None or not problem.target:
         proofs = PROOF_PRODUCTS * entries * rows.n / FLOPS + PROOF_SECONDS_PER_ROW * rows.m
         proofs = min(proofs, MAX_PROOF_SHARE * limit)
     return seconds, proofs
@@ -287,21 +286,16 @@ def zero(request: Request) -> SensedMatrix:
     return SensedMatrix(MeasuredForm(0.0, rows.unmixed(0.0 * problem.b), rows.raw))
 
 
-def _at_any_scale(problem: Problem, data: Measurements) -> Any:
-    """Let squares overflow where readings are so large that they must.
-
-    What becomes infinite, or no number at all, is no fit: it is judged as everything is.
-    """
+def _is_extreme(problem: Problem, data: Measurements) -> bool:
+    """Return whether readings are so large, or tolerances so small, that squares overflow."""
     scaled = data.scaled()
     least, largest = scaled.least, scaled.largest
     if problem.b is not scaled.b or problem.delta is not scaled.delta:
         least = float(to_numpy(problem.delta).min())
         largest = float((np.abs(to_numpy(problem.b)) + to_numpy(problem.delta)).max())
     ratio = largest / least
-    extreme = (
-        ratio > MAX_READING_RATIO or not 1.0 / MAX_SQUARED_READING < largest < MAX_SQUARED_READING
-    )
-    return np.errstate(over="ignore", invalid="ignore") if extreme else nullcontext()
+    usual = 1.0 / MAX_SQUARED_READING < largest < MAX_SQUARED_READING
+    return ratio > MAX_READING_RATIO or not usual
 
 
 def _without(request: Request, problem: Problem, name: str, rows: Any) -> Problem:

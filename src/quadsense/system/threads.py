@@ -51,14 +51,10 @@ class _Library:
         self.is_openmp = getattr(controller, "threading_layer", "") == "openmp"
         self._controller = controller
         own = None if self.is_openmp else _openblas(getattr(controller, "dynlib", None))
-        self._get: Callable[[], int | None] = controller.get_num_threads if own is None else own[0]
+        self.get_num_threads: Callable[[], int | None]  # None where that is not known
+        self.get_num_threads = controller.get_num_threads if own is None else own[0]
         self.set_num_threads: Callable[[int], Any]  # from whichever thread
         self.set_num_threads = controller.set_num_threads if own is None else own[1]
-
-    @property
-    def num_threads(self) -> int | None:
-        """Threads that it may use; None where that is not known."""
-        return self._get()
 
 
 def _openblas(library: Any) -> tuple[Callable[[], int], Callable[[int], Any]] | None:
@@ -110,7 +106,8 @@ def _set_threads(library: _Library, count: int) -> None:
 def blas_limit() -> int:
     """Return how many threads the user lets BLAS have, the smallest limit of all libraries."""
     with _lock:
-        return min(_given or [each.num_threads or 1 for each in _libraries()], default=1)
+        given = _given or [each.get_num_threads() or 1 for each in _libraries()]
+        return min(given, default=1)
 
 
 class one_blas_thread:
@@ -136,7 +133,7 @@ class one_blas_thread:
             with _lock:
                 _holders.add(id(self))
                 if not _given:
-                    _given[:] = [each.num_threads or 1 for each in libraries]
+                    _given[:] = [each.get_num_threads() or 1 for each in libraries]
                     for library, given in zip(libraries, _given, strict=True):
                         if given != 1:  # nor is it where that is not known
                             _set_threads(library, 1)
@@ -162,10 +159,9 @@ class one_blas_thread:
             _holders.discard(id(self))
             if _holders:
                 return
-            if any(given != 1 for given in _given):
-                for library, given in zip(_libraries(), _given, strict=False):
-                    if given != 1:
-                        _set_threads(library, given)
+            for number, given in enumerate(_given):
+                if given != 1:
+                    _set_threads(_libraries()[number], given)
             _given.clear()
 
 

@@ -36,7 +36,7 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         """Install the handler, where this is the main thread and no other handler is set."""
-        if threading.current_thread() is threading.main_thread():
+        if threading.get_ident() == threading.main_thread().ident:
             for number, default in ((SIGINT, signal.default_int_handler), (SIGTERM, DEFAULT)):
                 if _plain.getsignal(number) == default:
                     self._previous[number] = _plain.signal(number, self._note)
@@ -179,33 +179,24 @@ class Watch:
         flops : float
             Float64 operations of the next piece of work, where that cannot be interrupted.
         """
-        if self._is_over(max(0.0, flops / FLOPS - GRACE) if flops else 0.0):
+        pressed = self.interrupts.pressed
+        if self.time_limit is None and not pressed:
+            return
+        ahead = max(0.0, flops / FLOPS - GRACE) if flops else 0.0
+        if (pressed and self.entered is None) or self.clock() + ahead >= self.end:
             self.stopped = True
             raise Stop
-
-    def _is_over(self, ahead: float) -> bool:
-        """Return whether a limit is reached, or will be in `ahead` seconds."""
-        pressed, entered = self.interrupts.pressed, self.entered
-        if pressed and entered is None:
-            return True
-        if self.time_limit is None and not pressed:
-            return False
-        return self.clock() + ahead >= self.end
 
     def grace(self) -> _Grace:
         """Let what is done inside take a little longer than the limits, so that it may be said."""
         return _Grace(self)
 
-    def switch(self, part: str) -> str:
-        """Count time for that part from now on; return the part it was counted for."""
-        now, before = self.clock(), self._part
-        self._seconds[before] = self._seconds.get(before, 0.0) + now - self._since
-        self._since, self._part = now, part
-        return before
+    def part(self, name: str, heeded: bool | None = None, grace: bool = False) -> _Part:
+        """Count what is done inside for that part, and for no other.
 
-    def part(self, name: str, heeded: bool | None = None) -> _Part:
-        """Count what is done inside for that part, and for no other; `heeded` as in `heeded`."""
-        return _Part(self, name, heeded)
+        With `heeded` and `grace` inside as in the functions of these names.
+        """
+        return _Part(self, name, heeded, grace)
 
     def heeded(self, heeded: bool = True) -> _Heeded:
         """Let `look` see this watch inside, or none."""
@@ -213,8 +204,9 @@ class Watch:
 
     def timings(self) -> dict[str, float]:
         """Seconds by part; they add up to the time since the solve began."""
-        self.switch(self._part)
-        return dict(self._seconds)
+        now, found = self.clock(), dict(self._seconds)
+        found[self._part] = found.get(self._part, 0.0) + now - self._since
+        return found
 
 
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -226,21 +218,31 @@ _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 class _Part:
     """See `Watch.part`."""
 
-    __slots__ = ("before", "heeded", "name", "token", "watch")
+    __slots__ = ("before", "entered", "grace", "heeded", "name", "token", "watch")
 
-    def __init__(self, watch: Watch, name: str, heeded: bool | None) -> None:
-        self.watch, self.name, self.heeded = watch, name, heeded
+    def __init__(self, watch: Watch, name: str, heeded: bool | None, grace: bool) -> None:
+        self.watch, self.name, self.heeded, self.grace = watch, name, heeded, grace
         self.token: Token[Watch | None] | None = None
 
     def __enter__(self) -> None:
-        self.before = self.watch.switch(self.name)
+        watch = self.watch
+        now, before, seconds = watch.clock(), watch._part, watch._seconds
+        seconds[before] = seconds.get(before, 0.0) + now - watch._since
+        self.before, watch._since, watch._part = before, now, self.name
+        if self.grace:
+            self.entered, watch.entered, watch.stopped = watch.entered, now, False
         if self.heeded is not None:
-            self.token = _watch.set(self.watch if self.heeded else None)
+            self.token = _watch.set(watch if self.heeded else None)
 
     def __exit__(self, *exception: object) -> None:
+        watch = self.watch
         if self.token is not None:
             _watch.reset(self.token)
-        self.watch.switch(self.before)
+        if self.grace:
+            watch.entered = self.entered
+        now, seconds = watch.clock(), watch._seconds
+        seconds[self.name] = seconds.get(self.name, 0.0) + now - watch._since
+        watch._since, watch._part = now, self.before
 
 
 class _Heeded:

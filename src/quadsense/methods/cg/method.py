@@ -110,13 +110,18 @@ class ConjugateGradient(ConjugateGradientTraits, Stepped):
             masses = np.asarray(squares * to_numpy(problem.rows.masses))
             widths = squares * delta
             ratio = starting_ratio(problem.rows, b, widths, z1)
-            system = CGSystem(problem.rows, b, widths, problem.tau, z1, operator, 0, ratio, masses)
+            steps = plain_steps(problem.rows.m, problem.rows.unknowns, ratio)
+            system = CGSystem(
+                problem.rows, b, widths, problem.tau, z1, operator, 0, ratio, steps, masses
+            )
             return CGProgram(problem, system, squares)
         rows, squares = weighed_rows(problem)
-        b, delta = squares * at_work(problem, problem.b), squares * at_work(problem, problem.delta)
+        b, delta, identity = problem.b, problem.delta, problem.rows.squares
+        if type(b) is not np.ndarray:
+            b, delta, identity = (at_work(problem, each) for each in (b, delta, identity))
+        b, delta, identity = squares * b, squares * delta, squares * identity
         plain = problem.base is None and problem.c_start is None
         A1 = float(problem.tau) if plain else start_matrix(problem)
-        identity = squares * at_work(problem, problem.rows.squares)
         return CGProgram(problem, prepare(rows, b, delta, A1, squares=identity), squares)
 
     def start(self, program: CGProgram, warm: Warm = COLD) -> residuals.CGState:
@@ -192,10 +197,10 @@ MAX_SMALL_FACTOR_FLOPS = 3e7
 
 def _factors_first(system: CGSystem) -> bool:
     """Whether the system is so small that a factorisation is quicker than a few plain steps."""
-    cost, ratio = system.factor_cost, system.start_ratio
-    if not system.factor_fits or cost > MAX_SMALL_FACTOR_FLOPS or ratio <= 1.0:
+    cost = system.factor_cost
+    if not system.factor_fits or cost > MAX_SMALL_FACTOR_FLOPS or system.start_ratio <= 1.0:
         return False
-    return system.step_cost(False) * plain_steps(system.F.m, system.unknowns, ratio) > cost
+    return system.step_cost(False) * system.steps > cost
 
 
 def _solved_directly(system: CGSystem, state: residuals.CGState) -> residuals.CGState | None:
@@ -234,7 +239,7 @@ def _fitted_directly(system: CGSystem, state: residuals.CGState) -> residuals.CG
         if iteration and size <= enough:  # the distance is no more
             distance = size
             break
-        scale = float(np.abs(z).max()) or 1.0
+        scale = float(np.maximum.reduce(np.abs(z))) or 1.0
         gradient = pack(F.adjoint(z / scale)) if Psi is None else (z / scale) @ Psi
         w = system.factor.solve(gradient)
         distance = scale * math.sqrt(max(float(gradient @ w), 0.0))

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,8 +108,9 @@ class Span:
     @classmethod
     def empty(cls, x: Vector, z: Vector, dtype: npt.DTypeLike, whole: bool) -> Span:
         """Of no directions like x, and no images like z; `whole` where no step was before."""
-        # Of NumPy's arrays in a tenth of the time.
-        empty = np.empty if type(z) is np.ndarray else partial(np.empty_like, z)
+        if type(z) is np.ndarray:
+            return _no_directions(x.size, z.size, dtype, whole)
+        empty = partial(np.empty_like, z)
         directions, images = (empty(shape=(0, each.size), dtype=dtype) for each in (x, z))
         triangle, steps = empty(shape=(0, 0)), empty(shape=(0,))
         return cls(directions, images, triangle, steps, 0, () if whole else None)
@@ -211,6 +212,13 @@ def _grown(rows: Any, room: int) -> Any:
     grown = np.empty_like(rows, shape=(max(room, len(rows)), *rows.shape[1:]))
     grown[: len(rows)] = rows
     return grown
+
+
+@lru_cache(maxsize=8)
+def _no_directions(x: int, z: int, dtype: npt.DTypeLike, whole: bool) -> Span:
+    """Return the span of no directions of these sizes: small solves begin with one."""
+    directions, images = np.empty((0, x), dtype), np.empty((0, z), dtype)
+    return Span(directions, images, np.empty((0, 0)), np.empty(0), 0, () if whole else None)
 
 
 @record(frozen=True)

@@ -37,6 +37,9 @@ from quadsense.methods.traits import HALF_RATE
 from quadsense.proofs.rounding import frobenius
 from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
 
+UNIT_ROUNDING, SINGLE_ROUNDING = (float(np.finfo(t).eps) for t in (np.float64, np.float32))
+"""Of float64 and float32, twice the unit roundoff."""
+
 # The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
 # eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
 # leaves more of the spectrum as it was.
@@ -74,11 +77,12 @@ class CGFactor:
     def solve(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Apply the inverse of the factored matrix to x, of shape (size,)."""
         right = self.scale * x
-        largest = np.abs(right).max(initial=0.0)
+        largest = np.maximum.reduce(np.abs(right), initial=0.0)
         largest = largest if largest > 0.0 else 1.0
         # Scaled, because x may be outside the range of single precision.
-        y = solve_upper(self.upper, (right / largest).astype(self.upper.dtype))
-        return self.scale * (largest * y.astype(np.float64))
+        y = solve_upper(self.upper, right / largest)
+        y = y if y.dtype == right.dtype else y.astype(np.float64)
+        return self.scale * (largest * y)
 
 
 def factor(upper: Float) -> CGFactor:
@@ -91,13 +95,14 @@ def factor(upper: Float) -> CGFactor:
         Fortran order. Overwritten.
     """
     diagonal = upper.diagonal().astype(np.float64)
-    if not float(diagonal.min()) > 0.0:  # an unknown that no row sees: any scale will do
+    if not np.minimum.reduce(diagonal) > 0.0:  # an unknown that no row sees: any scale will do
         diagonal[~(diagonal > 0.0)] = 1.0
     scale = 1.0 / np.sqrt(diagonal)
-    factors = scale.astype(upper.dtype, copy=False)
+    factors = scale if scale.dtype == upper.dtype else scale.astype(upper.dtype)
     upper *= factors
     upper *= factors[:, None]
-    added, shift = 0.0, FIRST_SHIFT * float(np.finfo(upper.dtype).eps) * math.sqrt(len(upper))
+    precision = UNIT_ROUNDING if upper.dtype == np.float64 else SINGLE_ROUNDING
+    added, shift = 0.0, FIRST_SHIFT * precision * math.sqrt(len(upper))
     while True:
         add_to_diagonal(upper, shift - added)
         added = shift
@@ -121,9 +126,6 @@ def factor_normal(F: Sensing) -> CGFactor:
 
 
 Vector = npt.NDArray[np.float64]
-
-UNIT_ROUNDING = float(np.finfo(np.float64).eps)
-"""Of float64, twice the unit roundoff."""
 
 # Float64 flops in whose time passes the part of a step that does not shrink with the problem.
 STEP_FLOPS = 2e6
@@ -236,6 +238,8 @@ class CGSystem:
         Bytes of K or of the preconditioner up to which it is formed; `MAX_FORMED_BYTES` or less.
     start_ratio : float
         Ratio of the start, rounding included.
+    steps : float
+        Plain steps that are expected from there.
     masses : (m,) array or None
         What the rounding of each reading is in proportion to; None: as `F` says.
     explicit : bool
@@ -256,6 +260,7 @@ class CGSystem:
     operator: NormalOperator
     memory: int
     start_ratio: float
+    steps: float
     masses: Vector | None = None
     explicit: bool = field(init=False)
     unknowns: int = field(init=False)
@@ -286,7 +291,7 @@ class CGSystem:
     @cached_property
     def narrowest(self) -> float:
         """Least tolerance."""
-        return float(self.delta.min())
+        return float(np.minimum.reduce(self.delta))
 
     @cached_property
     def widest(self) -> float:
@@ -327,7 +332,8 @@ class CGSystem:
         known: dict[float, Self] = self.__dict__.setdefault("_aiming", {})
         if goal not in known:
             ratio = self.start_ratio / goal
-            other = replace(self, delta=goal * self.delta, start_ratio=ratio)
+            steps = plain_steps(self.F.m, self.unknowns, ratio)
+            other = replace(self, delta=goal * self.delta, start_ratio=ratio, steps=steps)
             for name in ("factor",):
                 if name in self.__dict__:
                     other.__dict__[name] = self.__dict__[name]
@@ -340,7 +346,7 @@ class CGSystem:
 
     def worst_ratio(self, z: Vector, bound: Vector) -> float:
         """The largest ratio of residuals that err by as much as the bound."""
-        return float(((np.abs(z) + bound) / self.delta).max(initial=0.0))
+        return float(np.maximum.reduce((np.abs(z) + bound) / self.delta, initial=0.0))
 
     def measured(self, A: Inexact) -> tuple[Vector, Inexact, float]:
         """Residuals of A from the data, A itself, and its ratio, rounding included.
@@ -435,8 +441,8 @@ def prepare(
     squares : (m,) array, optional
         F of the identity: squared row norms, at most 1; all 1 by default.
     """
-    F = Sensing.of(U)
-    m, n = F.shape
+    F = U if isinstance(U, Sensing) else Sensing.of(U)
+    m, n = F.m, F.n
     if A1 is None:
         A1 = float(np.mean(b))
     if isinstance(A1, float):
@@ -451,18 +457,19 @@ def prepare(
     cheaper = FLOAT64_BYTES * m * m <= memory and pays_to_form(F, steps, ENTRY, share)
     # With n > m no n-by-n matrix is formed, whatever the cost.
     operator = NormalOperator(F, n > m or cheaper)
-    return CGSystem(F, b, delta, A1, z1, operator, memory, start_ratio=ratio)
+    return CGSystem(F, b, delta, A1, z1, operator, memory, ratio, steps)
 
 
 def starting_ratio(F: Sensing, b: Vector, delta: Vector, z1: Vector) -> float:
     """Return the largest ratio of the residuals of the start, rounding included."""
     size = F.amplification * np.abs(b + z1)
-    return float(((np.abs(z1) + (F.n + 4) * UNIT_ROUNDING * size) / delta).max(initial=0.0))
+    ratios = (np.abs(z1) + (F.n + 4) * UNIT_ROUNDING * size) / delta
+    return float(np.maximum.reduce(ratios, initial=0.0))
 
 
 def _share(F: Sensing) -> float:
     """Time of a product that is not in double precision, next to one that is."""
-    return COARSE_TIME if F.coarse else SINGLE_TIME
+    return COARSE_TIME if F.kind.coarse and F.coarse else SINGLE_TIME
 
 
 # Share of ||z||^2 below which a decrease is mostly rounding.
