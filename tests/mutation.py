@@ -6,8 +6,9 @@ A mutant is the source of one module with one change: a comparison turned or mad
 a difference, a number one more, a condition negated, `and` made `or`. The changes are drawn in the
 order of the seed from all that there are, of each module its share. First all tests run once, and
 it is written down which of them run which line. Each mutant is then put into a copy of `src`, and
-the tests that run its line follow, until one fails: those named after the module, then the others, the shortest first; where none runs the line
-by itself (constants, other processes), those that run the module. Too long counts as noticed.
+the tests that run its line follow, until one fails: those named after the module, then the others,
+the shortest first; where none runs the line by itself (constants, other processes), those that run
+the module. Too long counts as noticed.
 
 Not changed, because it claims nothing: annotations, messages, what is told to the clock (`look`),
 limits of work (constants whose names end as in `OF_WORK`). A number in a bound on rounding is not

@@ -27,7 +27,6 @@ from quadsense.core.records import made
 from quadsense.system.memory import BLOCK_ELEMENTS, GIB
 from quadsense.typing import is_whole
 
-
 REAL, COMPLEX = np.dtype(np.float64), np.dtype(np.complex128)
 
 
