@@ -26,7 +26,6 @@ from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.intervals import EPS
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
-from quadsense.core.row_terms import at_zero
 from quadsense.files.formats import write_text
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import framed
@@ -503,7 +502,7 @@ def _of_objective(claim: Certificate, data: Measurements) -> Fields:
     else:
         _as_squares(held, data, question)
     zero = to_numpy(data.unit_rows.norms) == 0.0
-    dual = np.where(zero, at_zero(question), dual)
+    dual = np.where(zero, question.slopes_at_zero, dual)
     held |= _matrix(claim.matrix, claim.psd, held["complex"]) | _rooms(claim.matrix, data)
     return _with_bounds(held, question, dual, claim.matrix.norm())
 

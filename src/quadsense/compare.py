@@ -17,7 +17,7 @@ from quadsense.core.noise import CONFIDENCE
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.validate import MAX_SKEW, checked_vector
-from quadsense.preferences import Preference, make_question
+from quadsense.preferences import MatrixTerm, Preference, make_question
 from quadsense.proofs.infeasible import best_error_bound, check_infeasible
 from quadsense.query.plan import decided
 from quadsense.query.query import Query
@@ -120,7 +120,8 @@ def _problem(data: Measurements, preference: Preference, cp: Any) -> tuple[Any, 
     question = make_question(data, preference) or _any(data, preference)
     rows, norms = data.unit_rows.on_numpy(), to_numpy(data.unit_rows.norms)
     safe = np.where(norms > 0.0, norms, 1.0)
-    squared, n, is_complex = preference.name == "nearest", data.n, rows.is_complex
+    squared = preference.kind.matrix is MatrixTerm.DISTANCE
+    n, is_complex = data.n, rows.is_complex
     # Rows of unit norm, so that no solver is put off by their scale.
     scaled = question.scaled(1.0 / safe / safe)
     if squared:
@@ -130,12 +131,11 @@ def _problem(data: Measurements, preference: Preference, cp: Any) -> tuple[Any, 
         prior = _packed_of(question.prior, n, is_complex)
         objective = cp.Minimize(cp.norm(packed_expression(A, cp) - prior, 2))
     elif preference.upwards:
-        ends = np.isfinite(question.lo).astype(float) + np.isfinite(question.hi)
+        ends = question.term.logarithms_of_ends(question)
         added = 2.0 * float(np.sum((ends * np.log(safe))[~question.equal]))
         objective = cp.Maximize(added - cost)
     else:
-        unit = preference.ridge if preference.name == "entropy" else 1.0  # as `reported` has it
-        objective = cp.Minimize(unit * cost)
+        objective = cp.Minimize(preference.unit * cost)  # as `reported` has it
     return cp.Problem(objective, constraints), A
 
 

@@ -1,4 +1,6 @@
-"""Which A is wanted of those that fit: the preference as it was asked, and its question.
+"""Which A is wanted of those that fit: what can be preferred, what was, and the question of that.
+
+`KINDS` declares each way to prefer an A; checks, words and the choice of methods go by these.
 
 A `Preference` is what a result keeps and what `verify` makes the question from again, on the data
 that it is given.
@@ -7,7 +9,9 @@ that it is given.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -16,29 +20,148 @@ import numpy.typing as npt
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.intervals import TINY, Intervals
 from quadsense.core.question import Question
+from quadsense.core.row_terms import RowTerm
+from quadsense.core.smooth_terms import ROW_TERMS
 from quadsense.measurements import Measurements
 
-PREFERENCES = (
-    "least_squares", "likelihood", "entropy", "nearest", "center", "min_trace", "minimax", "any"
-)  # fmt: skip
+
+class MatrixTerm(Enum):
+    """What A itself costs, in addition to its readings."""
+
+    NONE = "nothing"
+    RIDGE = "a multiple, which may be 0, of its squared distance from the prior"
+    DISTANCE = "its squared distance from the prior alone"
+    ENTROPY = "a multiple of its relative entropy to the prior"
+    LOG_DET = "minus the logarithm of its determinant, among positive semidefinite matrices"
+    TRACE = "its trace"
+
+
+@dataclass(frozen=True)
+class PreferenceKind:
+    """One way to prefer an A: all that distinguishes it from the others.
+
+    Attributes
+    ----------
+    name : str
+        A value of `prefer`, or "slack_" and a value of `slack`.
+    term : str
+        What a reading costs, a name of `ROW_TERMS`.
+    value : str
+        What the value of the objective is called; empty where nothing is preferred.
+    chosen : str
+        What A is called among those that fit, or the name where empty.
+    with_ridge : (str, str)
+        The two where there is a ridge.
+    matrix : MatrixTerm
+        What A costs.
+    slack : str
+        The value of `slack` that asks for it.
+    ratios : bool
+        Whether readings cost their errors over their tolerances, which then are no intervals.
+    counts : bool
+        Whether readings are counts: of shots or exposures, without tolerances.
+    needs_tolerance, needs_cone : bool
+        What must be given.
+    takes_prior, takes_ridge, takes_rank : bool
+        What may be given.
+    upwards : bool
+        Whether what is reported is the larger the better.
+    otherwise : str
+        What is preferred instead where there is no such A, if that is known to happen.
+    """
+
+    name: str
+    term: str
+    value: str = ""
+    chosen: str = ""
+    with_ridge: tuple[str, str] = ("", "")
+    matrix: MatrixTerm = MatrixTerm.NONE
+    slack: str = ""
+    ratios: bool = False
+    counts: bool = False
+    needs_tolerance: bool = False
+    needs_cone: bool = False
+    takes_prior: bool = False
+    takes_ridge: bool = False
+    takes_rank: bool = False
+    upwards: bool = False
+    otherwise: str = ""
+
+    @property
+    def row_term(self) -> RowTerm:
+        """What a reading costs."""
+        return ROW_TERMS[self.term]
+
+    @property
+    def by_norm(self) -> bool:
+        """Whether A is measured by a norm of its own, which scaled columns would change."""
+        return self.matrix in (MatrixTerm.DISTANCE, MatrixTerm.TRACE)
+
+    @property
+    def said(self) -> str:
+        """The argument that asks for it."""
+        return f"slack={self.slack!r}" if self.slack else f"prefer={self.name!r}"
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        PreferenceKind(
+            "least_squares", "squares", "sum of squares", "least squares",
+            ("regularized sum of squares", "regularized least squares"), MatrixTerm.RIDGE,
+            takes_prior=True, takes_ridge=True, takes_rank=True,
+        ),
+        PreferenceKind(
+            "likelihood", "likelihood", "deviance", "maximum likelihood, deviance", counts=True
+        ),
+        PreferenceKind(
+            "entropy", "squares", "sum of squares with relative entropy",
+            "least squares, regularized by relative entropy", matrix=MatrixTerm.ENTROPY,
+            needs_cone=True, takes_prior=True, otherwise="least_squares",
+        ),
+        PreferenceKind(
+            "nearest", "within", "distance from the prior", "nearest to the prior, distance",
+            matrix=MatrixTerm.DISTANCE, needs_tolerance=True, takes_prior=True,
+        ),
+        PreferenceKind(
+            "center", "center", "sum of logarithms", "analytic center, sum of logarithms",
+            matrix=MatrixTerm.LOG_DET, needs_tolerance=True, upwards=True, otherwise="nearest",
+        ),
+        PreferenceKind(
+            "min_trace", "within", "trace", "least trace",
+            matrix=MatrixTerm.TRACE, needs_tolerance=True, needs_cone=True,
+        ),
+        PreferenceKind(
+            "minimax", "slack_max", "worst ratio", "smallest worst ratio", ratios=True
+        ),
+        PreferenceKind("any", "within", needs_tolerance=True, takes_rank=True),
+        PreferenceKind("slack_max", "slack_max", "largest weighted miss", slack="max"),
+        PreferenceKind("slack_sum", "slack_sum", "sum of weighted misses", slack="sum"),
+        PreferenceKind(
+            "slack_squares", "slack_squares", "sum of weighted squares of misses", slack="squares"
+        ),
+    )
+}  # fmt: skip
+"""Everything that can be preferred, by name."""
+
+PREFERENCES = tuple(kind.name for kind in KINDS.values() if not kind.slack)
 """The values of `prefer` other than "auto"."""
 
-SLACKS = ("max", "sum", "squares")
+SLACKS = tuple(kind.slack for kind in KINDS.values() if kind.slack)
 """The values of `slack`."""
 
-TERMS: dict[str, str] = {
-    "least_squares": "squares",
-    "likelihood": "likelihood",
-    "entropy": "squares",
-    "nearest": "within",
-    "center": "center",
-    "min_trace": "within",
-    "minimax": "slack_max",
-    "slack_max": "slack_max",
-    "slack_sum": "slack_sum",
-    "slack_squares": "slack_squares",
-}
-"""What a reading costs, by the name of the preference."""
+AUTO = PreferenceKind("auto", "within", takes_prior=True, takes_ridge=True, takes_rank=True)
+"""What may be asked for before it is known what "auto" prefers."""
+
+
+def kind_named(name: str) -> PreferenceKind:
+    """Return the kind of that name; of one that is not known nothing is said."""
+    return AUTO if name == AUTO.name else KINDS.get(name) or PreferenceKind(name, "within", name)
+
+
+def names_that(take: Callable[[PreferenceKind], bool]) -> tuple[str, ...]:
+    """Return the names of the kinds of which that holds."""
+    return tuple(kind.name for kind in KINDS.values() if take(kind))
 
 
 MIN_FAR_RATIO = 1e6
@@ -56,13 +179,13 @@ class Preference:
     Attributes
     ----------
     name : str
-        One of `PREFERENCES`, or "slack_max", "slack_sum", "slack_squares".
+        One of `KINDS`.
     psd : bool
         Among the positive semidefinite matrices.
     target : bool
         Whether there is a tolerance.
     ridge : float
-        Of "least_squares": ``ridge ||A - prior||_F^2`` is added. Of "entropy":
+        ``ridge ||A - prior||_F^2`` is added, or relative to an entropy
         ``ridge (tr(prior^-1 A) - log det A)``, without the trace where `fixed`.
     fixed : bool
         Whether the trace of A is given.
@@ -70,13 +193,12 @@ class Preference:
         The prior is ``tau I + base``.
     base : ndarray of shape (n, n) or None
     weights : ndarray of shape (m,) or None
-        One per reading, as given. Of "likelihood": exposures or shots; readings times these are
-        counts.
+        One per reading, as given. Of counts exposures or shots: readings times these are counts.
     poisson : bool
-        Of "likelihood": whether counts are Poisson numbers, of exposures; otherwise shares of
+        Whether counts are Poisson numbers, of exposures; otherwise shares of
         shots.
     background : ndarray of shape (m,) or None
-        Of "likelihood": what is counted without A, in units of readings.
+        What is counted without A, in units of readings.
     """
 
     name: str
@@ -91,24 +213,34 @@ class Preference:
     background: Vector | None = None
 
     @property
+    def kind(self) -> PreferenceKind:
+        """All that follows from the name."""
+        return kind_named(self.name)
+
+    @property
     def slack(self) -> bool:
         """Whether intervals may be missed, at a price."""
-        return self.name.startswith("slack_")
+        return bool(self.kind.slack)
 
     @property
     def worst_error(self) -> bool:
         """Whether it is the smallest worst ratio of an error to its tolerance."""
-        return self.name == "minimax"
+        return self.kind.ratios
 
     @property
     def refutes(self) -> bool:
         """Whether a value above 1 says that nothing fits."""
-        return self.name == "minimax" and self.target
+        return self.kind.ratios and self.target
 
     @property
     def upwards(self) -> bool:
         """Whether what is reported is the larger the better: the sum of logarithms."""
-        return self.name == "center"
+        return self.kind.upwards
+
+    @property
+    def unit(self) -> float:
+        """What the value of the question is times, to be reported."""
+        return self.ridge if self.kind.matrix is MatrixTerm.ENTROPY else 1.0
 
     @property
     def prior(self) -> Array | float:
@@ -119,11 +251,9 @@ class Preference:
 
     def reported(self, cost: float) -> float:
         """What the user reads for the value of the question: a distance for its square."""
-        if self.name == "nearest":
+        if self.kind.matrix is MatrixTerm.DISTANCE:
             return math.sqrt(max(cost, 0.0))
-        if self.name == "entropy":
-            return self.ridge * cost
-        return -cost if self.upwards else cost
+        return -cost if self.upwards else self.unit * cost
 
 
 def make_question(
@@ -151,10 +281,10 @@ def make_question(
         Weights of squares below float64's range, or of fewer digits there, are infinite, so that a
         sum which would leave them out is known to be none.
     """
-    name = preference.name
-    if name == "any":
+    kind = preference.kind
+    if not kind.value:
         return None
-    if TERMS[name] != "squares":
+    if not kind.row_term.squares:
         rows = _rows_of(data, preference, unit, relative, strict)
     else:  # each kind is made once: the same rows are asked for by the choice, the method, proofs
         key = (unit, relative, strict, preference.target)
@@ -167,26 +297,31 @@ def make_question(
         rows = known[1]
     lo, hi, weights, reading, hard = rows
     slope: Vector | float = 0.0
-    if name == "likelihood":
+    if kind.counts:
         lo, hi, weights, reading, slope = _counted(data, preference, unit, hard, lo, hi)
-    C: Array | float = float(name == "min_trace")
-    prior = preference.prior
-    if name == "entropy":
-        weights = weights / preference.ridge
+    matrix, prior = kind.matrix, preference.prior
+    C: Array | float = float(matrix is MatrixTerm.TRACE)
+    alpha, log_det = float(matrix is MatrixTerm.DISTANCE), False
+    if matrix is MatrixTerm.RIDGE:
+        alpha = preference.ridge
+    elif matrix is MatrixTerm.LOG_DET:
+        log_det = preference.psd
+    elif matrix is MatrixTerm.ENTROPY:
+        log_det, weights = True, weights / preference.ridge
         if not preference.fixed:
             C = 1.0 / prior if isinstance(prior, float) else np.linalg.inv(prior)
     return Question(
-        rows=TERMS[name],
+        rows=kind.term,
         lo=lo,
         hi=hi,
         weights=weights,
         reading=reading,
         hard=hard,
         C=C,
-        alpha=preference.ridge if name == "least_squares" else float(name == "nearest"),
+        alpha=alpha,
         prior=prior,
         psd=preference.psd,
-        log_det=(name == "center" and preference.psd) or name == "entropy",
+        log_det=log_det,
         slope=slope,
     )
 
@@ -194,7 +329,7 @@ def make_question(
 def _counted(
     data: Measurements, preference: Preference, unit: bool, hard: Any, lo: Vector, hi: Vector
 ) -> tuple[Vector, Vector, Vector, Vector, Vector]:
-    """Return lo, hi, weights, readings and slopes of the likelihood.
+    """Return lo, hi, weights, readings and slopes of counts.
 
     With counts ``k = w b`` and w the exposure, or with slope 0 the shots, of a row: the deviance is
     ``2 sum (w v - k) - k log(w (v + background)/k)``.
@@ -225,7 +360,7 @@ def _rows_of(
     data: Measurements, preference: Preference, unit: bool, relative: bool, strict: bool
 ) -> tuple[Vector, Vector, Vector, Vector, Any]:
     """Return `lo`, `hi`, `weights`, `reading` and `hard` of the question."""
-    name = preference.name
+    kind, term = preference.kind, preference.kind.row_term
     ends = data.unit_ends if unit else data.ends
     assert ends is not None
     target, m = preference.target, data.m
@@ -242,7 +377,7 @@ def _rows_of(
     # Intervals that are the same by rounding alone are equal to methods, not to what is claimed.
     hard = lo == hi if unit else (lo == hi) & ends.exact
     hard[data.measured :] = True
-    if TERMS[name] == "squares":
+    if term.squares:
         weights, reading = _squares(data, preference, hard, ends, norms, relative, strict)
     else:
         weights, reading = np.zeros(m), np.zeros(m)
@@ -253,8 +388,8 @@ def _rows_of(
         with np.errstate(over="ignore", under="ignore"):
             squares = 1.0 if norms is None else norms * norms
             weights = weights * squares
-            weights = weights * squares if name == "slack_squares" else weights
-    elif name == "minimax":
+            weights = weights * squares if term.power > 1 else weights
+    elif kind.ratios:
         two = ~hard & (np.isfinite(lo) & np.isfinite(hi) if target else True)
         hard = hard | ~two
         with np.errstate(over="ignore", under="ignore"):
@@ -275,12 +410,12 @@ def _over(values: Vector, norms: Any) -> Vector:
 def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_]]:
     """Return the question without the ends that are far beyond all that is asked of A.
 
-    Methods take their units from the ends. Which rows have lost an end is told too; the analytic
-    center depends on every one.
+    Methods take their units from the ends. Which rows have lost an end is told too; some terms, as
+    that of the analytic center, depend on every one.
     """
     lo, hi = question.lo, question.hi
     most = float(np.maximum(lo, -hi).max(initial=0.0))
-    if most > 0.0 and question.rows == "squares":
+    if most > 0.0 and question.term.squares:
         most = max(most, float(np.abs(question.reading).max(initial=0.0)))
     if most > 0.0 and (question.alpha or question.log_det):
         prior = question.prior
@@ -291,7 +426,7 @@ def without_far_ends(question: Question) -> tuple[Question, npt.NDArray[np.bool_
         return question, np.zeros(question.m, bool)  # as most often: no end is so far
     far = (hi > most) & (hi < np.inf), (lo < -most) & (lo > -np.inf)
     rows = far[0] | far[1]
-    if most == 0.0 or question.rows == "center" or not rows.any():
+    if most == 0.0 or question.term.every_end or not rows.any():
         return question, np.zeros(question.m, bool)
     lo, hi = np.where(far[1], -np.inf, lo), np.where(far[0], np.inf, hi)
     return replace(question, lo=lo, hi=hi), rows

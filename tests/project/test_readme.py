@@ -145,13 +145,15 @@ def test_every_way_of_choosing_is_on_the_page():
 def test_every_preference_is_known_wherever_it_must_be():
     from typing import get_args
 
+    from quadsense.core.smooth_terms import ROW_TERMS
     from quadsense.methods import METHODS
-    from quadsense.preferences import PREFERENCES, SLACKS, TERMS
-    from quadsense.result.words import NAMES
+    from quadsense.preferences import KINDS, PREFERENCES, SLACKS
     from quadsense.typing import PreferName, SlackName
 
     assert set(get_args(PreferName)) == {"auto", *PREFERENCES}
     assert set(get_args(SlackName)) == set(SLACKS)
     known = {*PREFERENCES, *(f"slack_{name}" for name in SLACKS)}
-    assert set(TERMS) == set(NAMES) == known - {"any"}
+    assert set(KINDS) == known
+    assert {kind.term for kind in KINDS.values()} == set(ROW_TERMS)
+    assert {name for name, kind in KINDS.items() if not kind.value} == {"any"}
     assert set().union(*(METHODS.traits(name).preferences for name in METHODS)) == known

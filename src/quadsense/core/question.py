@@ -118,6 +118,17 @@ class Question:
         """Return distances of readings from their intervals; 0 inside."""
         return np.asarray(np.maximum(np.maximum(v - self.hi, self.lo - v), 0.0))
 
+    @property
+    def slopes_at_zero(self) -> Vector:
+        """The y for which the bound of a row is its cost at the reading 0: slopes of ``phi_i``.
+
+        For rows of zeros, which read 0 whatever A is.
+        """
+        with np.errstate(all="ignore"):
+            slope = self.term.slopes_at_zero(self)
+            slope = np.where(self.soft | self.term.priced(self), slope, 0.0)
+        return np.where(np.isfinite(slope), slope, 0.0)
+
     def row_cost(self, v: Vector) -> float:
         """Return ``sum_i phi_i(v_i)`` for readings within what they must be within, unchecked."""
         return self.term.value(self, v)

@@ -5,8 +5,7 @@ needed. Methods and proofs ask the object; none of them knows a term by its name
 d its distance from ``[lo, hi]`` and w its weight, the terms ``phi(v)`` are:
 
 - "within": nothing inside the interval, infinite outside (as for all the others but slack);
-- "squares": ``w (v - reading)^2``;
-- "likelihood": see `likelihood`;
+- those of `smooth_terms`, which follow readings;
 - "center": ``-log(v - lo) - log(hi - v)``, an infinite end adding nothing;
 - "slack_max": all rows together ``max_i w_i d_i``;
 - "slack_sum": ``w d``;
@@ -189,7 +188,7 @@ class RowTerm:
     def silenced(self, q: Question, y: Vector, dead: npt.NDArray[np.intp]) -> Vector:
         """Return y with the entries of rows of zeros that say best what these cost."""
         y = y.copy()
-        y[dead] = at_zero(q)[dead]
+        y[dead] = q.slopes_at_zero[dead]
         return y
 
     def nearest_squares(self, q: Question) -> Vector | None:
@@ -205,16 +204,6 @@ class RowTerm:
     def expression(self, q: Question, v: Any, cp: Any) -> tuple[Any, list[Any]]:
         """Return what the readings v cost, and what they must satisfy, as CVXPY has it."""
         return cp.Constant(0.0), within_ends(q, v, ~q.soft)
-
-
-def at_zero(q: Question) -> Vector:
-    """Return the y for which the bound of a row is its cost at the reading 0: slopes of ``phi_i``.
-
-    For rows of zeros, which read 0 whatever A is.
-    """
-    with np.errstate(all="ignore"):
-        slope = np.where(q.soft | q.term.priced(q), q.term.slopes_at_zero(q), 0.0)
-    return np.where(np.isfinite(slope), slope, 0.0)
 
 
 def within_ends(q: Question, v: Any, rows: Mask) -> list[Any]:

@@ -23,7 +23,6 @@ from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import EPS, UNIT
 from quadsense.core.question import Question
 from quadsense.core.records import changed, record
-from quadsense.core.row_terms import at_zero
 from quadsense.core.sums import DOWN, OF_ERRORS, ROUNDINGS, UNDERFLOW, exact_sum, sum_error
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
@@ -126,7 +125,7 @@ def asked(data: Measurements, question: Question, dual: Vector) -> Asked:
             scaled = changed(scaled, C=C, alpha=_shifted(question.alpha, -unit))
         y = np.ldexp(np.asarray(dual, dtype=np.float64), 2 * exponents - unit)
         if data.unit_rows.has_zero_rows:
-            y = np.where(to_numpy(data.unit_rows.nonzero) == 0, at_zero(scaled), y)
+            y = np.where(to_numpy(data.unit_rows.nonzero) == 0, scaled.slopes_at_zero, y)
         y = permitted(scaled, y)
     gained = 0.0
     if question.term.logarithms:

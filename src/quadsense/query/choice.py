@@ -19,7 +19,13 @@ from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
 from quadsense.methods.low_rank.traits import is_lean
 from quadsense.methods.traits import MAX_WIDE, Shape
-from quadsense.preferences import Preference, make_question
+from quadsense.preferences import (
+    MatrixTerm,
+    Preference,
+    kind_named,
+    make_question,
+    names_that,
+)
 from quadsense.proofs.definite import cholesky
 from quadsense.query.query import Query
 from quadsense.result.result import Result
@@ -61,10 +67,6 @@ PAPER_METHODS = ("gd", "sgd", "closed_form")
 TIES_GO_TO = "there is no tolerance; ties go to the A nearest to {}"
 """Why least squares, where nothing else is asked."""
 
-WITH_PRIOR = ("auto", "least_squares", "entropy", "nearest")
-WITH_TOLERANCE = ("center", "nearest", "min_trace", "any")
-WITH_CONE = ("min_trace", "entropy")
-
 
 def checked(
     query: Query, data: Measurements, *, target: bool, positive: bool, low_rank: bool
@@ -74,48 +76,52 @@ def checked(
     `prior` becomes None, a number or an (n, n) array; `ridge` None for "auto", or a number.
     """
     prefer, slack, prior, ridge = query.prefer, query.slack, query.prior, query.ridge
-    strength = None if isinstance(ridge, str) else float(ridge)
+    strength, kind = None if isinstance(ridge, str) else float(ridge), kind_named(prefer)
     if slack is not None:
         _refuse_with_slack(prefer, prior, strength, target, low_rank)
-    if prefer in WITH_TOLERANCE and not target:
+    if kind.needs_tolerance and not target:
         raise ValueError(
             f"prefer={prefer!r} needs a tolerance (delta, rtol or bounds): without one, give "
             "'least_squares' or 'minimax'"
         )
-    if prefer == "likelihood":
-        _check_likelihood(query, data, target, low_rank)
-    if prefer in WITH_CONE and (not positive or low_rank):
+    if kind.counts:
+        _check_counts(query, data, target)
+    if kind.needs_cone and (not positive or low_rank):
         raise ValueError(f"prefer={prefer!r} needs psd=True")
-    if low_rank and prefer not in ("auto", "any", "least_squares"):
-        raise ValueError(f"prefer={prefer!r} cannot go with rank: 'any' and 'least_squares' can")
-    if strength and prefer not in ("auto", "least_squares"):
-        raise ValueError(f"ridge belongs to prefer='least_squares', not to {prefer!r}")
+    if low_rank and not kind.takes_rank:
+        able = " and ".join(map(repr, sorted(names_that(lambda each: each.takes_rank))))
+        raise ValueError(f"prefer={prefer!r} cannot go with rank: {able} can")
+    if strength and not kind.takes_ridge:
+        able = " and ".join(map(repr, names_that(lambda each: each.takes_ridge)))
+        raise ValueError(f"ridge belongs to prefer={able}, not to {prefer!r}")
     if strength and low_rank:
         raise ValueError("ridge cannot go with rank: give one of them")
-    if prior is not None and (prefer not in WITH_PRIOR or low_rank):
+    if prior is not None and (not kind.takes_prior or low_rank):
         other = "rank" if low_rank else f"prefer={prefer!r}"
         raise ValueError(f"prior says what 'nearest' and ridge are about: {other} takes none")
     # Strings of NumPy's type count as strings, which a file holds.
     named = None if slack is None else str(slack)
     prior = None if prior is None else _to_prior(prior, data)
     found = changed(query, prefer=str(prefer), slack=named, ridge=strength, prior=prior)
-    if prefer == "entropy" and not _is_definite(found.prior):
+    if kind.matrix is MatrixTerm.ENTROPY and not _is_definite(found.prior):
         raise ValueError(
-            "prefer='entropy' needs a prior that is positive definite: give another, or "
+            f"prefer={prefer!r} needs a prior that is positive definite: give another, or "
             "prefer='least_squares'"
         )
     return found
 
 
 def counts_of(query: Query) -> Query:
-    """Return the query of a likelihood with its counts as relative frequencies and weights.
+    """Return the query with counts, if readings are, as relative frequencies and weights.
 
     Shots or exposures are the weights of the readings; `background` is in units of these.
     """
-    if not (isinstance(query.prefer, str) and query.prefer == "likelihood"):
+    prefer = query.prefer
+    if not (isinstance(prefer, str) and kind_named(prefer).counts):
         for name in ("exposure", "background"):
             if getattr(query, name) is not None:
-                raise ValueError(f"{name} belongs to prefer='likelihood', not to {query.prefer!r}")
+                able = " and ".join(map(repr, names_that(lambda kind: kind.counts)))
+                raise ValueError(f"{name} belongs to prefer={able}, not to {prefer!r}")
         return query
     if isinstance(query.data, Measurements):
         if query.exposure is not None or query.background is not None:
@@ -124,14 +130,14 @@ def counts_of(query: Query) -> Query:
     tolerances = (query.delta, query.bounds, query.sigma)
     if any(each is not None for each in tolerances) or not _is_zero(query.rtol):
         raise ValueError(
-            "prefer='likelihood' goes by counts alone: give shots= or exposure=, and no delta, "
+            f"prefer={prefer!r} goes by counts alone: give shots= or exposure=, and no delta, "
             "rtol, bounds or sigma"
         )
     given = {"shots": query.shots, "exposure": query.exposure, "weights": query.weights}
     known = [name for name, value in given.items() if value is not None]
     if len(known) != 1 or query.b is None:
         raise ValueError(
-            "prefer='likelihood' needs counts as b, and either shots= (out of how many) or "
+            f"prefer={prefer!r} needs counts as b, and either shots= (out of how many) or "
             f"exposure= (how long), got {' and '.join(known) or 'neither'}"
         )
     (name,) = known
@@ -168,7 +174,7 @@ def frame_for(query: Query, data: Measurements) -> Columns | None:
     or a number for `ridge`, nor for the methods of the paper. Everywhere else what is asked for
     is the same for scaled columns, or is defined for them.
     """
-    named = query.prefer in ("nearest", "min_trace") or query.ridge is not None
+    named = kind_named(query.prefer).by_norm or query.ridge is not None
     if named or query.method in PAPER_METHODS or query.schedule == "paper":
         return None
     return columns_of(data)
@@ -184,21 +190,22 @@ def in_frame(query: Query, columns: Columns) -> Query:
     return changed(query, prior=dense_in(prior, columns))
 
 
-def _check_likelihood(query: Query, data: Measurements, target: bool, low_rank: bool) -> None:
-    """Refuse a likelihood without counts, or without what bounds it."""
+def _check_counts(query: Query, data: Measurements, target: bool) -> None:
+    """Refuse measurements that are no counts, and what nothing bounds."""
+    prefer = query.prefer
     if target:
         raise ValueError(
-            "prefer='likelihood' takes no tolerance: make the measurements with relative "
+            f"prefer={prefer!r} takes no tolerance: make the measurements with relative "
             "frequencies as b, and weights=shots"
         )
     if data.weights is None:
         raise ValueError(
-            "prefer='likelihood' needs to know out of how many: give shots= or exposure=, or "
+            f"prefer={prefer!r} needs to know out of how many: give shots= or exposure=, or "
             "measurements with weights=shots"
         )
     if query.exposure is None and data.fixed_trace is None:
         raise ValueError(
-            "prefer='likelihood' of counts out of shots needs trace=: the larger A, the likelier"
+            f"prefer={prefer!r} of counts out of shots needs trace=: the larger A, the likelier"
         )
 
 
@@ -259,29 +266,26 @@ def decide(
     telling = _telling(data, plain, shape) if shape.psd else None
     if name == "auto":
         name, why = _chosen(query, data, shape, telling)
-    elif name == "least_squares" and shape.target and query.ridge == 0.0:
+    elif kind_named(name).takes_ridge and shape.target and query.ridge == 0.0:
         why += EMPTY_SUM * (not _least_squares(data, plain).weights.any())
-    names = [name]
-    if name == "entropy" and query.prefer == "auto" and not shape.target:
-        names = ["entropy", "least_squares"]  # constraints may leave A no determinant
-    if name == "center":  # and the nearest where there is none, which shows on the way
+    kind, names = kind_named(name), [name]
+    ties = kind.matrix is MatrixTerm.ENTROPY and query.prefer == "auto" and not shape.target
+    if ties:
+        names.append(kind.otherwise)  # constraints may leave A no determinant
+    if kind.matrix is MatrixTerm.LOG_DET:  # and another where there is none, as shows on the way
         free = not shape.psd and not _sees_all(data, watch)
-        names = ["nearest"] if free else ["center", "nearest"]
-        why += ", but the fits are not a bounded set: the nearest" * free
+        names = [kind.otherwise] if free else [name, kind.otherwise]
+        why += f", but the fits are not a bounded set: the {kind.otherwise}" * free
     found: tuple[Preference, ...] = ()
-    if name == "likelihood":
+    if kind.counts:
         plain = changed(
             plain, poisson=query.exposure is not None, background=_background(query, plain.weights)
         )
     for each in names:
         found += (_with_pull(changed(plain, name=each), query, data, shape, telling),)
-    if (
-        len(found) > 1
-        and name == "entropy"
-        and not 1.0 / MAX_VANISHING_RIDGE < found[0].ridge < MAX_VANISHING_RIDGE
-    ):
+    if ties and not 1.0 / MAX_VANISHING_RIDGE < found[0].ridge < MAX_VANISHING_RIDGE:
         found = found[1:]  # all readings are 0, or their squares about leave float64's range
-        name, why = "least_squares", TIES_GO_TO.format("a multiple of I")
+        name, why = kind.otherwise, TIES_GO_TO.format("a multiple of I")
     return found, (f"prefer={name!r}: {why}",)
 
 
@@ -314,18 +318,13 @@ def _answers(method: str, shape: Shape) -> bool:
 def check_preference(shape: Shape, query: Query) -> None:
     """Refuse a method that cannot answer what is preferred, and say which can."""
     method = query.method
-    if query.prefer == "center":  # whether or not there is one
+    if kind_named(query.prefer).matrix is MatrixTerm.LOG_DET:  # whether or not there is one
         shape = changed(shape, prefer=query.prefer)
     if method == "auto" or _answers(method, shape):
         return
     able = [name for name in METHODS if _answers(name, shape)]
     names = " and ".join(repr(name) for name in able)
-    what = shape.prefer
-    said = (
-        f"slack={what.removeprefix('slack_')!r}"
-        if what.startswith("slack_")
-        else (f"prefer={what!r}")
-    )
+    said = kind_named(shape.prefer).said
     raise ValueError(f"method {method!r} cannot answer {said}; {names} can: give method='auto'")
 
 
@@ -333,18 +332,18 @@ def _with_pull(
     preference: Preference, query: Query, data: Measurements, shape: Shape, telling: float | None
 ) -> Preference:
     """The preference with its prior and with the strength of the pull towards it."""
-    name = preference.name
-    if name == "nearest":
+    matrix = preference.kind.matrix
+    if matrix is MatrixTerm.DISTANCE:
         tau, base = _given(query) or (_best_multiple(data.plain), None)
         return changed(preference, tau=tau, base=base)
-    if name not in ("least_squares", "entropy") or shape.rank is not None:
+    if matrix not in (MatrixTerm.RIDGE, MatrixTerm.ENTROPY) or shape.rank is not None:
         return preference
-    if name == "least_squares" and query.ridge:
+    if matrix is MatrixTerm.RIDGE and query.ridge:
         tau, base = _given(query) or (0.0, None)
         return changed(preference, ridge=query.ridge, tau=tau, base=base)
     pull = _pull(data, preference, shape)
     tau, base = _given(query) or (pull.tau, None)
-    if name == "least_squares":
+    if matrix is MatrixTerm.RIDGE:
         few = telling is None or telling < 1.0  # so that a cone and readings do not suffice
         pulls = query.ridge is None and shape.target and few
         ridge = pull.kappa * BETA / pull.v if pulls and pull.v > 0.0 else 0.0  # else ties: tau I

@@ -25,6 +25,7 @@ from quadsense.plot.panels import (
 )
 from quadsense.plot.pictures import ReadingsPicture, patch_of, spectrum_of, value_of
 from quadsense.plot.style import LINE_HEIGHT, PointerValues, as_svg
+from quadsense.preferences import kind_named
 from quadsense.query.query import PARAMETERS, environment, flag_of
 from quadsense.ranges import Interval
 from quadsense.result import words as view
@@ -389,8 +390,8 @@ def request_in(result: Result) -> dict[str, Any]:
         request["rank"] = list(claim.signs) or claim.rank
     elif claim.psd:
         request["psd"] = True
-    if verdict.prefer.startswith("slack_"):
-        request["slack"] = verdict.prefer.removeprefix("slack_")
+    if slack := kind_named(verdict.prefer).slack:
+        request["slack"] = slack
     elif verdict.prefer != "minimax":
         request["prefer"] = verdict.prefer
     if claim.constraints:

@@ -19,7 +19,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
-from quadsense.preferences import TERMS, Preference, make_question
+from quadsense.preferences import KINDS, MatrixTerm, Preference, make_question
 from quadsense.proofs.costs import objective_value
 from quadsense.proofs.definite import cholesky
 from quadsense.proofs.infeasible import least_miss
@@ -434,7 +434,8 @@ def is_sound(stated: Objective, m: int, measured: int, n: int) -> bool:
     )  # fmt: skip
     return (
         type(asked.name) is str
-        and asked.name in TERMS
+        and asked.name in KINDS
+        and bool(asked.kind.value)
         and all(type(number) is float and math.isfinite(number) for number in numbers)
         and asked.ridge >= 0.0
         and stated.gap >= 0.0
@@ -444,8 +445,8 @@ def is_sound(stated: Objective, m: int, measured: int, n: int) -> bool:
         )
         and (asked.weights is None or bool(np.all(asked.weights >= 0.0)))
         and (asked.background is None or bool(np.all(asked.background >= 0.0)))
-        and (asked.name != "center" or not asked.ridge)
-        and (asked.name != "entropy" or _has_entropy(asked))
+        and (asked.kind.matrix is not MatrixTerm.LOG_DET or not asked.ridge)
+        and (asked.kind.matrix is not MatrixTerm.ENTROPY or _has_entropy(asked))
     )
 
 

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from quadsense.preferences import kind_named
 from quadsense.result.advice import next_step
 from quadsense.result.facts import Row, Verdict
 from quadsense.vocabulary import Status, counted, rounded_down, rounded_up
@@ -239,36 +240,21 @@ def _value(v: Verdict) -> str:
     """Return the value of the objective, and what is proved of better ones."""
     assert v.objective_lower is not None and v.objective_upper is not None
     less, bound = "less than", rounded_down(v.objective_lower, 6)
-    if v.prefer == "center":
+    kind = kind_named(v.prefer)
+    if kind.upwards:
         less, bound = "more than", rounded_up(v.objective_upper, 6)
     given = f" ({v.objective_condition})" if v.objective_condition else ""
-    free = v.prefer.startswith("slack_") or v.asked == "least"  # nothing need fit
+    free = bool(kind.slack) or v.asked == "least"  # nothing need fit
     which = "no matrix" if free else "no fit"
     return f"{objective_name(v)} {v.objective:.6g}, and {which} has {less} {bound}{given}"
 
 
 def objective_name(v: Verdict) -> str:
     """Return what the value of the objective is called."""
-    if v.prefer == "minimax" and v.asked == "least":
+    kind = kind_named(v.prefer)
+    if kind.ratios and v.asked == "least":
         return "worst error"
-    if v.prefer == "least_squares" and v.ridge:
-        return "regularized sum of squares"
-    return NAMES.get(v.prefer, v.prefer)
-
-
-NAMES = {
-    "least_squares": "sum of squares",
-    "likelihood": "deviance",
-    "entropy": "sum of squares with relative entropy",
-    "nearest": "distance from the prior",
-    "center": "sum of logarithms",
-    "min_trace": "trace",
-    "minimax": "worst ratio",
-    "slack_max": "largest weighted miss",
-    "slack_sum": "sum of weighted misses",
-    "slack_squares": "sum of weighted squares of misses",
-}
-"""Names of the objective, by the name of the preference; see `objective_name`."""
+    return (kind.with_ridge[0] if v.ridge else "") or kind.value or v.prefer
 
 
 def _given(v: Verdict) -> str:
@@ -360,7 +346,7 @@ def _which(v: Verdict) -> str:
             return f"any fit, not certified to be the preferred one: {cut}"
         return f"any fit{instead}" if instead else "any fit (prefer='any')"
     chosen = f"{_chosen(v)}: {v.objective:.6g}"
-    more = v.prefer == "center"
+    more = kind_named(v.prefer).upwards
     bound, infinite = (v.objective_upper, math.inf) if more else (v.objective_lower, -math.inf)
     assert bound is not None
     if v.optimal or bound not in (0.0, infinite):  # which say nothing
@@ -372,21 +358,8 @@ def _which(v: Verdict) -> str:
 
 def _chosen(v: Verdict) -> str:
     """Return which of all fits was wanted."""
-    if v.prefer == "least_squares" and v.ridge:
-        return "regularized least squares"
-    return CHOSEN.get(v.prefer, v.prefer)
-
-
-CHOSEN = {
-    "least_squares": "least squares",
-    "likelihood": "maximum likelihood, deviance",
-    "entropy": "least squares, regularized by relative entropy",
-    "nearest": "nearest to the prior, distance",
-    "center": "analytic center, sum of logarithms",
-    "min_trace": "least trace",
-    "minimax": "smallest worst ratio",
-}
-"""What is said of the A with the best value of a preference."""
+    kind = kind_named(v.prefer)
+    return (kind.with_ridge[1] if v.ridge else "") or kind.chosen or v.prefer
 
 
 def _set_aside(v: Verdict) -> str:

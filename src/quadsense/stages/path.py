@@ -24,7 +24,7 @@ from quadsense.measurements.column_scaling import shown_outside
 from quadsense.methods import COLD, METHODS, Warm
 from quadsense.methods.base import own
 from quadsense.preferences import (
-    TERMS,
+    MatrixTerm,
     Preference,
     with_set_aside,
     without_far_ends,
@@ -248,7 +248,7 @@ def _preferred(request: Request, preference: Preference, methods: tuple[str, ...
 def _rows_of_no_weight(data: Measurements, preference: Preference) -> npt.NDArray[np.int64]:
     """Return the rows that the user keeps out of the sum of squares, and that have a band."""
     weights, ends = preference.weights, data.ends
-    if weights is None or TERMS[preference.name] != "squares" or not preference.target:
+    if weights is None or not preference.kind.row_term.squares or not preference.target:
         return NO_ROWS
     assert ends is not None
     band = ends.sides.any(axis=0) & ~ends.exact
@@ -264,12 +264,13 @@ def _known(request: Request, preference: Preference) -> Answer | None:
     problem, warm = request.problem, request.warm
     if problem.rank is not None or problem.signs is not None:
         return None  # bounds on the objective are those of the convex relaxation
-    squares = preference.name == "least_squares" and not preference.ridge
+    squares = preference.kind.row_term.squares and not preference.ridge
     by_misses = squares or (preference.worst_error and not preference.target)
     # No trace is less than that of A = 0, if A = 0 fits; and it reads 0. In the cone it is also the
     # nearest to a multiple of I that is not positive.
-    below = preference.name == "nearest" and preference.base is None and preference.tau <= 0.0
-    least = preference.name == "min_trace" or (below and request.positive)
+    matrix = preference.kind.matrix
+    below = matrix is MatrixTerm.DISTANCE and preference.base is None and preference.tau <= 0.0
+    least = matrix is MatrixTerm.TRACE or (below and request.positive)
     b = to_numpy(problem.b)
     if least or (by_misses and b[0] == 0.0 and not b.any()):
         found = _proved(request, preference, zero(request), np.zeros(problem.m))

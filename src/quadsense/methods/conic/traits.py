@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from quadsense.core.packed import FEATURE_ROWS
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
+from quadsense.preferences import names_that
 from quadsense.system.memory import FLOAT64_BYTES
 from quadsense.system.watch import cholesky_flops, eigen_flops
 
@@ -54,12 +55,7 @@ class ConicTraits(Traits):
     without_tolerance: ClassVar[bool] = True
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
-    preferences: ClassVar[frozenset[str]] = frozenset(
-        {
-            "least_squares", "likelihood", "entropy", "nearest", "center", "min_trace", "minimax",
-            "slack_max", "slack_sum", "slack_squares",
-        }
-    )  # fmt: skip
+    preferences: ClassVar[frozenset[str]] = frozenset(names_that(lambda kind: bool(kind.value)))
     options: ClassVar[type[Options]] = GapOptions
 
     @classmethod

@@ -15,6 +15,7 @@ from quadsense.methods.traits import (
     Traits,
     Work,
 )
+from quadsense.preferences import MatrixTerm, kind_named, names_that
 from quadsense.system.memory import FLOAT64_BYTES
 from quadsense.system.watch import eigen_flops
 
@@ -42,7 +43,11 @@ class ConsensusTraits(Traits):
     without_tolerance: ClassVar[bool] = True
     random: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"rows"})
-    preferences: ClassVar[frozenset[str]] = frozenset({"least_squares", "likelihood"})
+    preferences: ClassVar[frozenset[str]] = frozenset(
+        names_that(
+            lambda kind: kind.row_term.splits and kind.matrix in (MatrixTerm.NONE, MatrixTerm.RIDGE)
+        )
+    )
     hands_over: ClassVar[tuple[str, ...]] = ("conic",)
     options: ClassVar[type[Options]] = GapOptions
     constraints: ClassVar[bool] = True
@@ -55,7 +60,8 @@ class ConsensusTraits(Traits):
         """
         if not (shape.psd and cls.serves(shape)):
             return None
-        if shape.prefer == "likelihood" and not (shape.diagonal and shape.constrained):
+        squares = kind_named(shape.prefer).row_term.squares
+        if not squares and not (shape.diagonal and shape.constrained):
             return None
         if shape.diagonal and not shape.target:
             return "the normal matrix is diagonal in a local basis: consensus ADMM"
