@@ -20,6 +20,7 @@ import numpy.typing as npt
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.intervals import TINY, Intervals
 from quadsense.core.question import Question
+from quadsense.core.records import cached_property
 from quadsense.core.row_terms import RowTerm
 from quadsense.core.smooth_terms import ROW_TERMS
 from quadsense.measurements import Measurements
@@ -87,12 +88,12 @@ class PreferenceKind:
     upwards: bool = False
     otherwise: str = ""
 
-    @property
+    @cached_property
     def row_term(self) -> RowTerm:
         """What a reading costs."""
         return ROW_TERMS[self.term]
 
-    @property
+    @cached_property
     def by_norm(self) -> bool:
         """Whether A is measured by a norm of its own, which scaled columns would change."""
         return self.matrix in (MatrixTerm.DISTANCE, MatrixTerm.TRACE)
@@ -154,9 +155,12 @@ AUTO = PreferenceKind("auto", "within", takes_prior=True, takes_ridge=True, take
 """What may be asked for before it is known what "auto" prefers."""
 
 
+_NAMED = {AUTO.name: AUTO, **KINDS}
+
+
 def kind_named(name: str) -> PreferenceKind:
     """Return the kind of that name; of one that is not known nothing is said."""
-    return AUTO if name == AUTO.name else KINDS.get(name) or PreferenceKind(name, "within", name)
+    return _NAMED.get(name) or PreferenceKind(name, "within", name)
 
 
 def names_that(take: Callable[[PreferenceKind], bool]) -> tuple[str, ...]:
@@ -215,7 +219,7 @@ class Preference:
     @property
     def kind(self) -> PreferenceKind:
         """All that follows from the name."""
-        return kind_named(self.name)
+        return _NAMED.get(self.name) or kind_named(self.name)
 
     @property
     def slack(self) -> bool:
@@ -251,9 +255,12 @@ class Preference:
 
     def reported(self, cost: float) -> float:
         """What the user reads for the value of the question: a distance for its square."""
-        if self.kind.matrix is MatrixTerm.DISTANCE:
+        kind = self.kind
+        if kind.matrix is MatrixTerm.DISTANCE:
             return math.sqrt(max(cost, 0.0))
-        return -cost if self.upwards else self.unit * cost
+        if kind.matrix is MatrixTerm.ENTROPY:
+            return self.unit * cost
+        return -cost if kind.upwards else cost
 
 
 def make_question(
@@ -360,7 +367,8 @@ def _rows_of(
     data: Measurements, preference: Preference, unit: bool, relative: bool, strict: bool
 ) -> tuple[Vector, Vector, Vector, Vector, Any]:
     """Return `lo`, `hi`, `weights`, `reading` and `hard` of the question."""
-    kind, term = preference.kind, preference.kind.row_term
+    kind = preference.kind
+    term = kind.row_term
     ends = data.unit_ends if unit else data.ends
     assert ends is not None
     target, m = preference.target, data.m
@@ -381,7 +389,7 @@ def _rows_of(
         weights, reading = _squares(data, preference, hard, ends, norms, relative, strict)
     else:
         weights, reading = np.zeros(m), np.zeros(m)
-    if preference.slack:
+    if kind.slack:
         weights[~hard] = (
             1.0 if preference.weights is None else preference.weights[~hard[: data.measured]]
         )

@@ -13,26 +13,28 @@ from typing import ClassVar
 import numpy as np
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.intervals import Intervals
+from quadsense.core.intervals import ZERO_SHARE, Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods import COLD, Problem, Warm
 from quadsense.methods.balance import balanced
 from quadsense.methods.base import Stepped, own
-from quadsense.methods.conic import finish
-from quadsense.methods.conic.finish import asking, of_equalities
 from quadsense.methods.conic.many import Many
 from quadsense.methods.conic.program import KernelProgram, prepare
-from quadsense.methods.conic.solve import MAX_STEPS, is_inside
+from quadsense.methods.conic.solve import MAX_STEPS, dense_of, dual_of, is_inside, matrix_of
 from quadsense.methods.conic.start import Inside, balanced_point, start
 from quadsense.methods.conic.steps import KernelState, advance, measured
+from quadsense.methods.conic.system import MAX_REFINEMENTS
+from quadsense.methods.equalities import equalities_of
 from quadsense.proofs.infeasible import user_dual
 from quadsense.proofs.positive import directions, flattest
 from quadsense.proofs.rounding import enclosure
 from quadsense.result.values import evaluate
 from quadsense.run.loop import Limits, reference, run
+from quadsense.system.watch import eigen_flops, look
 from quadsense.vocabulary import Claim
 
 MAX_IDLE_STEPS = 8
@@ -112,14 +114,14 @@ class Extremes:
 
     def at_once(self, matrices: list[Array], share: float) -> list[list[Extreme] | None]:
         """Return both extremes of small ``<C, A>``; None is left to `both_ends`."""
-        rows, question = self.program.F, asking(self.program)
+        rows, question = self.program.F, _asking(self.program)
         if not Many.suits(rows, question):
             return [None] * len(matrices)
         index, found = self.program.index, []
         with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
             goals = [sign * C for C in matrices for sign in (1.0, -1.0)]
             for C, end in zip(goals, Many(rows, question).solve(matrices, share), strict=True):
-                y, alone = np.zeros(self.data.m), of_equalities(rows, question, C)
+                y, alone = np.zeros(self.data.m), _of_equalities(rows, question, C)
                 y[index] = end.y if alone is None else alone
                 fits = end.settled and self._fits(SensedMatrix.from_dense(end.A))
                 fit = end.A if fits else None
@@ -192,7 +194,7 @@ class Extremes:
 
     @staticmethod
     def _directions(program: KernelProgram) -> Iterator[Vector]:
-        question = asking(program)
+        question = _asking(program)
         yield from directions(program.F, question)
         if not program.F.rank_one:
             yield flattest(program.F, question)
@@ -200,11 +202,7 @@ class Extremes:
     def extreme(self, program: KernelProgram, state: KernelState) -> Extreme:
         """Return what has been reached."""
         with np.errstate(all="ignore"):
-            y = finish.dual(program, state.at)
-            A, X = finish.matrix(program, state.at)
-            if A is None:
-                assert X is not None
-                A = X @ X.conj().T
+            y, A = dual_of(program, state.at), dense_of(program, state.at)
             if not program.psd:
                 y = balanced(program.given, program.question, y, A)
                 y = self._alone(program, y)
@@ -223,7 +221,7 @@ class Extremes:
     def _alone(program: KernelProgram, y: Vector) -> Vector:
         """Return the vector on equalities alone, where they say what ``<C, A>`` is; otherwise y."""
         C = np.asarray(program.question.C)
-        alone = of_equalities(program.F, asking(program), C)
+        alone = _of_equalities(program.F, _asking(program), C)
         if alone is None:
             return y
         whole = np.zeros_like(y)
@@ -304,7 +302,7 @@ class BothEnds(Stepped):
 
     def matrix(self, program: EndsProgram, state: EndsState) -> SensedMatrix:
         """Return A of the lower end."""
-        A, X = finish.matrix(program.low, state.low.at)
+        A, X = matrix_of(program.low, state.low.at)
         if X is not None:
             return SensedMatrix.from_factor(own(self.extremes.problem, X))
         return SensedMatrix.from_dense(own(self.extremes.problem, A))
@@ -353,3 +351,42 @@ def _is_done(program: KernelProgram, state: KernelState, share: float, width: fl
     size = abs(state.value) + float(np.linalg.norm(program.C)) * LEAST_SIZE
     enough = share * min(width / program.cost, size)
     return state.apart <= max(enough, MIN_RELATIVE_GAP * size)
+
+
+MAX_EQUALITY_RESIDUAL = 4e-15
+"""Residual relative to its parts of a sum of equalities."""
+
+MAX_EQUALITIES = 200
+"""Up to which it is looked whether they say it all."""
+
+
+def _of_equalities(F: Sensing, question: Question, C: Array) -> Vector | None:
+    """The vector on equalities alone with ``C + F*(y) = 0`` to rounding: all fits read the same.
+
+    None where there is none. No other end then takes part, however little.
+    """
+    equal = np.flatnonzero(question.equal)
+    if not 0 < equal.size <= MAX_EQUALITIES:
+        return None
+    E = equalities_of(F, equal)
+    size = float(np.linalg.norm(C))
+    z, rest = np.zeros(equal.size), C
+    K = E.gram()
+    look(eigen_flops(len(K)))
+    for _ in range(MAX_REFINEMENTS):
+        z = z - np.linalg.lstsq(K, to_numpy(E.forward(rest)), rcond=ZERO_SHARE)[0]
+        rest = C + to_numpy(E.adjoint(z))
+    if not float(np.linalg.norm(rest)) <= MAX_EQUALITY_RESIDUAL * (size + float(np.sum(np.abs(z)))):
+        return None
+    y = np.zeros(question.m)
+    y[equal] = z
+    return y
+
+
+def _asking(program: KernelProgram) -> Question:
+    """The question on the rows that ask."""
+    question, index = program.question, program.index
+    return replace(
+        question, lo=question.lo[index], hi=question.hi[index], weights=question.weights[index],
+        reading=question.reading[index], hard=question.hard[index],
+    )  # fmt: skip

@@ -17,11 +17,10 @@ from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic import traits as conic_traits
-from quadsense.methods.conic.coordinates import ScaledCoordinates
+from quadsense.methods.conic.coordinates import ScaledCoordinates, forward_error
 from quadsense.methods.conic.solve import advance_ratio, start_ratio
 from quadsense.methods.conic.system import KernelSystem
 from quadsense.methods.psd import phases, searches
-from quadsense.methods.psd.maps import forward, forward_error
 from quadsense.methods.psd.phases import SearchVerdict, prepare
 from quadsense.proofs.positive import (
     certify,
@@ -79,7 +78,7 @@ def test_maps_match_their_definitions(kind: str) -> None:
     A, y = X @ X.conj().T, rng.standard_normal(17)
     truth = literal_forward(U, A)
     # 6 * 4 products of size at most ||X||_F^2 = 6: errors of a few eps each.
-    np.testing.assert_allclose(forward(Sensing.of(U), X), truth, atol=6 * 24 * 2.3e-16)
+    np.testing.assert_allclose(Sensing.of(U).factored(X), truth, atol=6 * 24 * 2.3e-16)
     np.testing.assert_allclose(forward_dense(U, A), truth, atol=6 * 24 * 2.3e-16)
     np.testing.assert_allclose(forward_dense(np.asfortranarray(U), A), truth, atol=6 * 24 * 2.3e-16)
     sums = sum(c * np.outer(u, u.conj()) for c, u in zip(y, U, strict=True))
@@ -92,7 +91,7 @@ def test_forward_error_covers_the_rounding(kind: str) -> None:
     U, X = rows(rng, 30, 12, kind), 1e3 * rows(rng, 12, 12, kind)
     wide = literal_forward(U.astype(np.clongdouble), (X @ X.conj().T).astype(np.clongdouble))
     exact = np.sum(np.abs(U.astype(np.clongdouble) @ X.conj().astype(np.clongdouble)) ** 2, axis=1)
-    off = float(np.max(np.abs(forward(Sensing.of(U), X) - exact)))
+    off = float(np.max(np.abs(Sensing.of(U).factored(X) - exact)))
     assert off <= forward_error(Sensing.of(U), X) < 1e-12 * float(np.max(np.abs(wide)))
 
 
@@ -118,7 +117,7 @@ def test_nearest_is_the_nearest_matrix(kind: str) -> None:
     n, m = 5, 9
     U = rows(rng, m, n, kind)
     X = rows(rng, n, 2, kind)
-    b = forward(Sensing.of(U), X)
+    b = Sensing.of(U).factored(X)
     intervals = Intervals.around(b, np.full(m, 1e-9))
     origin = 0.3 * np.eye(n, dtype=U.dtype)
     state = searches.start_nearest(Sensing.of(U), intervals, origin)
@@ -157,7 +156,7 @@ def test_an_indefinite_symmetric_fit_is_left(kind: str) -> None:
     rng = np.random.default_rng(4)
     n, m = 12, 60
     U = rows(rng, m, n, kind)
-    b = forward(Sensing.of(U), rows(rng, n, 1, kind))
+    b = Sensing.of(U).factored(rows(rng, n, 1, kind))
     problem = prepare(U, Intervals.around(b, np.full(m, 1e-3 * float(np.mean(b)))))
     begun = phases.start(problem)
     assert isinstance(begun.inner, searches.SymmetricState)
@@ -332,7 +331,7 @@ def test_a_vector_that_proves_nothing_is_not_believed(kind: str) -> None:
     rng = np.random.default_rng(11)
     U = rows(rng, 30, 4, kind)
     X = rows(rng, 4, 4, kind)
-    intervals = Intervals.around(forward(Sensing.of(U), X), np.full(30, 1e-3))
+    intervals = Intervals.around(Sensing.of(U).factored(X), np.full(30, 1e-3))
     for _ in range(20):
         proof = certify(Sensing.of(U), intervals, rng.standard_normal(30))
         assert not proof.infeasible
@@ -345,7 +344,7 @@ def test_one_sided_bounds(kind: str) -> None:
     rng = np.random.default_rng(12)
     n, m = 5, 40
     U = rows(rng, m, n, kind)
-    values = forward(Sensing.of(U), rows(rng, n, 3, kind))
+    values = Sensing.of(U).factored(rows(rng, n, 3, kind))
     lo, hi = (
         np.where(rng.random(m) < 0.5, -np.inf, values),
         np.where(rng.random(m) < 0.3, np.inf, values + 1e-3),
@@ -384,7 +383,7 @@ def test_more_unknowns_than_rows_forms_nothing_large(kind: str) -> None:
     state = phases.advance(problem, phases.start(problem), 500)
     assert state.verdict is SearchVerdict.MET
     assert state.X.shape[1] <= m
-    assert np.max(np.abs(forward(Sensing.of(U), state.X) - b)) <= 1e-6
+    assert np.max(np.abs(Sensing.of(U).factored(state.X) - b)) <= 1e-6
 
 
 def test_rows_in_a_subspace(kind: str) -> None:
@@ -456,7 +455,7 @@ def test_warm_start_takes_a_third_of_the_steps(kind: str) -> None:
     rng = np.random.default_rng(17)
     n, m = 30, 220
     U = rows(rng, m, n, kind)
-    b = forward(Sensing.of(U), rows(rng, n, n, kind))
+    b = Sensing.of(U).factored(rows(rng, n, n, kind))
     delta = np.full(m, 1e-2 * float(np.mean(b)))
     problem = prepare(U, Intervals.around(b, delta))
     first = phases.advance(problem, phases.start(problem), 500)

@@ -21,15 +21,15 @@ from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_lower, least_eigenvalue, singular, solve_lower
 from quadsense.core.intervals import Array
 from quadsense.device import fetched, numbers
-from quadsense.methods.conic.boundary import reach
 from quadsense.methods.conic.coordinates import (
     KernelCoordinates,
     PlainCoordinates,
     ScaledCoordinates,
+    cholesky,
+    reach,
 )
 from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.conic.system import system_of
-from quadsense.methods.psd.maps import cholesky
 from quadsense.system.watch import eigen_flops, look
 
 

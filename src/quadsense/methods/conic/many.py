@@ -18,7 +18,7 @@ from quadsense.core import packed
 from quadsense.core.intervals import Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.conic.boundary import reach
+from quadsense.methods.conic.coordinates import reach
 from quadsense.system.watch import look
 
 MAX_UNKNOWNS, MAX_ENTRIES = 60, 2**17

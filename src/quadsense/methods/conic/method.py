@@ -14,9 +14,18 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.device import waits
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, LENIENT, Problem, Stepped, Warm, nothing, own
-from quadsense.methods.conic import finish, steps
+from quadsense.methods.conic import steps
 from quadsense.methods.conic.program import KernelProgram, prepare
-from quadsense.methods.conic.solve import MAX_STEPS, Ended, ended, in_units, is_answer
+from quadsense.methods.conic.solve import (
+    MAX_STEPS,
+    Ended,
+    dense_of,
+    dual_of,
+    ended,
+    in_units,
+    is_answer,
+    matrix_of,
+)
 from quadsense.methods.conic.traits import ConicTraits
 from quadsense.vocabulary import Claim, because
 
@@ -142,11 +151,7 @@ class Conic(ConicTraits, Stepped):
 
     def _dual(self, program: ConicProgram, inner: steps.KernelState) -> Vector | None:
         with LENIENT():
-            y = finish.dual(program.inner, inner.at)
-            A, X = finish.matrix(program.inner, inner.at)
-            if A is None:
-                assert X is not None
-                A = X @ X.conj().T
+            y, A = dual_of(program.inner, inner.at), dense_of(program.inner, inner.at)
             loss = UNNOTICED_SHARE * program.problem.options.gap * abs(inner.value)
             enough = loss * program.inner.cost
             y = balanced(program.inner.given, program.inner.question, y, A, enough)
@@ -155,7 +160,7 @@ class Conic(ConicTraits, Stepped):
     def matrix(self, program: ConicProgram, state: ConicState) -> SensedMatrix:
         """``X X*``, or A itself where there is no cone."""
         with LENIENT():
-            A, X = finish.matrix(program.inner, state.inner.at)
+            A, X = matrix_of(program.inner, state.inner.at)
         if X is not None:
             return SensedMatrix.from_factor(own(program.problem, X))
         return SensedMatrix.from_dense(own(program.problem, A))

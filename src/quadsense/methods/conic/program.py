@@ -23,8 +23,7 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.device import fetched
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.conic.coordinates import PlainCoordinates, SeenCoordinates
-from quadsense.methods.psd.maps import forward_error
+from quadsense.methods.conic.coordinates import PlainCoordinates, SeenCoordinates, forward_error
 
 Mask = npt.NDArray[np.bool_]
 

@@ -16,9 +16,11 @@ from quadsense.core.intervals import Array, Intervals, Real
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import LENIENT
-from quadsense.methods.conic import finish, steps
+from quadsense.methods.conic import steps
+from quadsense.methods.conic.direction import KernelPoint
 from quadsense.methods.conic.program import KernelProgram, prepare
 from quadsense.methods.conic.steps import MAX_IDLE_STEPS, KernelState
+from quadsense.methods.equalities import equalities_of, held_dense, held_factor
 from quadsense.proofs.costs import conjugate_above, permitted
 
 DEFAULT_GAP = 1e-7
@@ -107,19 +109,107 @@ def in_units(program: KernelProgram, start: Array) -> Array:
 def _solution(
     program: KernelProgram, state: steps.KernelState, status: Ended | Literal["stalled"]
 ) -> Solution:
-    A, X = finish.matrix(program, state.at)
-    if A is None:
-        assert X is not None
-        A = X @ X.conj().T
-        v = np.asarray(program.given.factored(X))
-    else:
-        v = np.asarray(program.given.forward(A))
-    question, y = program.question, finish.dual(program, state.at)
+    A, X, v = _found(program, state.at)
+    question, y = program.question, dual_of(program, state.at)
     objective = question.matrix_cost(A) + question.row_cost(v)
     norm, trace = float(np.linalg.norm(A)), float(np.trace(A).real)
     bound = lower_bound(program.given, question, y, trace, norm)
     return Solution(A, X, y, objective, bound, status, state.iteration)
 
+
+# --- what a state comes to, in the user's units and coordinates ----------------------------------
+
+MAX_HOLDS = 3
+"""Last steps: onto the equalities, and with ends that the one before crossed."""
+
+
+def matrix_of(program: KernelProgram, at: KernelPoint) -> tuple[Array | None, Array | None]:
+    """Return A, or where it is positive semidefinite a factor X of it: the other is None."""
+    scale, basis, program, at = program.scale, program.basis, program.on_host, at.on_host
+    with np.errstate(all="ignore"):
+        A, X = _held(program, at)
+    if X is None:
+        assert A is not None
+        return scale * A, None
+    X = np.sqrt(scale) * X
+    if basis is None:
+        return None, X
+    inside = basis @ X
+    if not program.elsewhere:
+        return None, inside
+    outside = _complement(basis)
+    return None, np.hstack([inside, np.sqrt(scale * program.elsewhere) * outside])
+
+
+def _held(program: KernelProgram, at: KernelPoint) -> tuple[Array | None, Array | None]:
+    """A, or X, moved onto the equalities; ends that this moves it across are held with them."""
+    goal, rows = program.level.copy(), program.equal.copy()
+    A, X = (at.A, None) if at.X is None else (None, at.X)
+    soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
+    hard = program.finite & ~soft
+    for _ in range(MAX_HOLDS if rows.any() else 0):
+        index = np.flatnonzero(rows)
+        E = equalities_of(program.F, index)
+        if X is None:
+            found = held_dense(E, goal[index], at.A)
+            if found is None:
+                break
+            A, v = found, np.asarray(program.F.forward(found))
+        else:
+            assert at.X is not None
+            found = held_factor(E, goal[index], at.X, None)
+            if found is None:
+                break
+            X, v = found, np.asarray(program.F.factored(found))
+        over = (program.signs * v > program.ends + 0.5 * program.margin) & hard
+        crossed = np.any(over, axis=0) & ~rows
+        if not crossed.any() or np.count_nonzero(rows | crossed) > program.F.unknowns:
+            break
+        rows = rows | crossed
+        goal = np.where(crossed, np.where(over[0], program.ends[0], -program.ends[1]), goal)
+    return A, X
+
+
+def _complement(basis: Array) -> Array:
+    """Return an orthonormal basis of what is orthogonal to one."""
+    Q, _ = np.linalg.qr(basis, mode="complete")
+    return np.asarray(Q[:, basis.shape[1] :])
+
+
+def dual_of(program: KernelProgram, at: KernelPoint) -> Vector:
+    """Return y for all unit rows, in the user's units."""
+    question, program, at = program.question, program.on_host, at.on_host
+    y = np.zeros(question.m)
+    y[program.index] = at.y(program) * (program.cost / program.scale)
+    y = question.term.finished(question, y + question.slope, program.homogeneous)
+    silent = to_numpy(program.given.nonzero) == 0.0
+    if bool(np.any(silent)):
+        y = question.term.silenced(question, y, np.flatnonzero(silent))
+    # An end that is not there has no multiplier, whatever rounding says.
+    box = ~question.term.priced(question)
+    y = np.where((y > 0.0) & ~np.isfinite(question.hi) & box, 0.0, y)
+    return np.where((y < 0.0) & ~np.isfinite(question.lo) & box, 0.0, y)
+
+
+def dense_of(program: KernelProgram, at: KernelPoint) -> Array:
+    """Return A."""
+    A, X = matrix_of(program, at)
+    if A is None:
+        assert X is not None
+        return np.asarray(X @ X.conj().T)
+    return A
+
+
+def _found(program: KernelProgram, at: KernelPoint) -> tuple[Array, Array | None, Vector]:
+    """Return A, its factor over the cone, and what it reads, from the factor where there is one."""
+    A, X = matrix_of(program, at)
+    if A is not None:
+        return A, X, np.asarray(program.given.forward(A))
+    assert X is not None
+    return X @ X.conj().T, X, np.asarray(program.given.factored(X))
+
+
+# --- how it ended ---------------------------------------------------------------------------------
 
 Ended: TypeAlias = Literal["solved", "close", "stalled", "infeasible", "unbounded"]
 
@@ -186,17 +276,12 @@ def is_answer(
     It is none while the level, if there is one, lies between the bound and the objective.
     """
     question = program.question
-    A, X = finish.matrix(program, state.at)
-    if A is None:
-        assert X is not None
-        A, v = X @ X.conj().T, np.asarray(program.given.factored(X))
-    else:
-        v = np.asarray(program.given.forward(A))
+    A, _, v = _found(program, state.at)
     hard = ~(question.soft | question.equal) & (to_numpy(program.given.nonzero) > 0.0)
     if bool(np.any(hard & ((v < question.lo) | (v > question.hi)))):
         return False
     objective = question.matrix_cost(A) + question.row_cost(v)
-    y, size = finish.dual(program, state.at), float(np.linalg.norm(A))
+    y, size = dual_of(program, state.at), float(np.linalg.norm(A))
     trace = ASSUMED_TRACES * float(np.trace(A).real)
     bound = lower_bound(program.given, question, y, trace, size)
     if bound < level < objective:
@@ -358,11 +443,11 @@ def advance_ratio(program: KernelProgram, intervals: Intervals, state: RatioStat
 def _ratio_state(
     program: KernelProgram, intervals: Intervals, kernel: steps.KernelState
 ) -> RatioState:
-    A, X = finish.matrix(program, kernel.at)
+    A, X = matrix_of(program, kernel.at)
     fit = A if X is None else X
     assert fit is not None
     values = np.zeros(len(intervals.unit))
     values[program.index] = program.scale * to_numpy(kernel.at.v)
     ratio = float(intervals.max_ratio(values))
-    y = finish.dual(program, kernel.at)
+    y = dual_of(program, kernel.at)
     return RatioState(kernel, fit, y, ratio if np.isfinite(ratio) else np.inf)

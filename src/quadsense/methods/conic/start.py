@@ -12,10 +12,10 @@ import scipy.linalg as sl
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import TINY, Array
+from quadsense.methods.conic.coordinates import cholesky
 from quadsense.methods.conic.direction import KernelPoint, plain_coordinates
 from quadsense.methods.conic.program import KernelProgram, Mask
 from quadsense.methods.conic.system import ROUGH_RESIDUAL, system_of
-from quadsense.methods.psd.maps import cholesky, forward
 
 CONE_START_FACTOR = 3.0
 """Times the size of the readings that A is at first, where ends are missed anyway: within the cone
@@ -49,7 +49,7 @@ def start(program: KernelProgram, A: Array | None = None, y: Vector | None = Non
         if X is None:
             X = np.sqrt(_size(program)) * program.eye
         A = X @ X.conj().T
-        v = forward(program.F, X)
+        v = program.F.factored(X)
     else:
         if A is None or y is None:
             fit, y = _least_squares(program)
@@ -86,7 +86,7 @@ def _held_size(program: KernelProgram) -> float | None:
     if not program.equal.any():
         return None
     F = program.F
-    reads = to_numpy(forward(F, program.eye))[program.equal]
+    reads = to_numpy(F.factored(program.eye))[program.equal]
     level = to_numpy(program.level)[program.equal]
     asks = (reads > 0.0) & (level > 0.0)
     return float(np.median(level[asks] / reads[asks])) if asks.any() else None

@@ -28,7 +28,6 @@ from quadsense.methods.conic.direction import (
 from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.conic.start import restored, start
 from quadsense.methods.conic.system import MIN_RESIDUAL, ROUGH_RESIDUAL
-from quadsense.methods.psd.maps import forward
 
 SHORT_STEP, CENTRING_TRIALS = 0.2, ((0.5, 0.5), (0.5, 5.0), (0.1, 10.0), (0.0, 1.0))
 """Steps below that length are tried again with such a share of the residuals taken off at most, and
@@ -354,7 +353,7 @@ def _moved(
             change = change + (2.0 * program.alpha / primal) * (A - at.A)
         assert at.S is not None
         S = cone.dual(hermitian(at.S + dual * change), D + dual * step.S)
-        v = forward(program.F, X)
+        v = program.F.factored(X)
     else:
         A = at.A + primal * step.A
         v = program.F.forward(A)

@@ -27,7 +27,7 @@ from quadsense.core.records import cached_property
 from quadsense.device import chosen, numbers, scalar, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import SHORT_STRIDE_FLOPS, Problem
-from quadsense.methods.conic.boundary import reach
+from quadsense.methods.conic.coordinates import reach
 from quadsense.methods.least_squares.bounds import KEPT_ROOM, ROOM_GROWTH, SquaresVerdict
 from quadsense.methods.least_squares.program import Rows, power_of_four
 from quadsense.methods.traits import GapOptions

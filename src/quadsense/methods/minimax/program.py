@@ -30,11 +30,11 @@ from quadsense.core.records import cached_property
 from quadsense.core.sums import SPARE
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import LENIENT, Problem
-from quadsense.methods.conic import finish, steps
+from quadsense.methods.conic import steps
 from quadsense.methods.conic.direction import REGULARIZATION
 from quadsense.methods.conic.program import SIGNS, KernelProgram, Mask
 from quadsense.methods.conic.program import prepare as prepare_kernel
-from quadsense.methods.conic.solve import MAX_STEPS
+from quadsense.methods.conic.solve import MAX_STEPS, dual_of
 from quadsense.methods.conic.system import ROUGH_RESIDUAL, KernelSystem, system_of
 from quadsense.methods.minimax.coordinates import (
     GradientCoordinates,
@@ -463,7 +463,7 @@ def advance(
             kernel = state.kernel or _begun(program, state)
             kernel = steps.advance(program.kernel, kernel)
         state = _with_fit(program, replace(state, kernel=kernel), kernel)
-        y = -finish.dual(program.kernel, kernel.at)
+        y = -dual_of(program.kernel, kernel.at)
         state = _bounded(program, state, y)
         # The bound that y would give if F*(y) were zero.
         promise = replace(state, lower=max(_promise(program, y), state.lower))

@@ -27,11 +27,11 @@ from quadsense.methods.base import (
     own,
     start_matrix,
 )
+from quadsense.methods.conic.coordinates import forward_error, positive_part
 from quadsense.methods.conic.method import Conic, ConicProgram, ConicState
 from quadsense.methods.conic.traits import interior_fits
 from quadsense.methods.minimax.program import AskedRows, asked
 from quadsense.methods.psd import phases
-from quadsense.methods.psd.maps import forward, forward_error, positive_part
 from quadsense.methods.psd.phases import ConeProgram, prepare
 from quadsense.methods.psd.traits import PsdTraits, evaluation_flops
 from quadsense.proofs.positive import PsdCertificate, certify
@@ -90,7 +90,7 @@ class Psd(PsdTraits, Stepped):
                 ratio = 0.0
                 if inner is not None:
                     error = forward_error(inner.F, given)
-                    ratio = inner.intervals.max_ratio(forward(inner.F, given), error)
+                    ratio = inner.intervals.max_ratio(inner.F.factored(given), error)
                 if ratio <= 1.0:
                     return phases.settled(given, what.b.size, max(0.0, ratio))
             assert inner is not None
@@ -304,7 +304,7 @@ class Bisection(PsdTraits, Stepped):
             return replace(state, inner=after, asked=ratio, iteration=iteration)
         F, intervals = program.F, program.intervals
         found = replace(state, inner=None, asked=0.0, iteration=iteration)
-        upper = intervals.max_ratio(forward(F, after.X), forward_error(F, after.X))
+        upper = intervals.max_ratio(F.factored(after.X), forward_error(F, after.X))
         if upper < state.upper:
             found = replace(found, upper=upper, X=after.X, max_ratio=program.unit * upper)
         proof = certify(F, intervals, after.certificate.y)

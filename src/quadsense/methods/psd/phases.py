@@ -28,10 +28,10 @@ from quadsense.core.products import basis_of_span
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.system import CGSystem
+from quadsense.methods.conic.coordinates import forward_error, positive_part
 from quadsense.methods.conic.program import MARGIN_ROUNDINGS, MAX_MARGIN, MIN_MARGIN, KernelProgram
 from quadsense.methods.conic.solve import RatioState, advance_ratio, ratio_program, start_ratio
 from quadsense.methods.conic.traits import interior_fits, newton_flops
-from quadsense.methods.psd.maps import forward, forward_error, positive_part
 from quadsense.methods.psd.searches import (
     NearestState,
     ProjectedState,
@@ -318,7 +318,7 @@ def _offer(problem: ConeProgram, state: SearchState, X: Array, ratio: float) -> 
     verdict = state.verdict
     if ratio <= 1.0:
         error = forward_error(problem.F, X)
-        values = np.asarray(forward(problem.F, X))
+        values = np.asarray(problem.F.factored(X))
         ratio = problem.intervals.max_ratio(values, error)
         verdict = SearchVerdict.MET if ratio <= state.goal else verdict
     return replace(state, X=X, max_ratio=ratio, verdict=verdict)

@@ -44,7 +44,7 @@ from quadsense.device import numbers, scalar, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg import residuals
 from quadsense.methods.cg.system import CGSystem
-from quadsense.methods.psd.maps import cholesky, forward, positive_part
+from quadsense.methods.conic.coordinates import cholesky, positive_part
 from quadsense.methods.psd.traits import kept_pairs
 from quadsense.system.watch import eigen_flops, look
 
@@ -87,7 +87,7 @@ def _evaluate(F: Sensing, b: Real, origin: Array, y: Real) -> tuple[Any, Real, A
     """Return ``g(y)``, where it is, the residual and the factor of A."""
     X, half_norm = positive_part(origin - F.adjoint(y))
     # Both cost the same at k = n/2.
-    values = forward(F, X) if 2 * X.shape[1] <= F.shape[1] else F.forward(X @ X.conj().T)
+    values = F.factored(X) if 2 * X.shape[1] <= F.shape[1] else F.forward(X @ X.conj().T)
     return half_norm + scalar(b @ y), values - b, X
 
 
@@ -323,7 +323,7 @@ class ProjectedState:
 def start_misses(F: Sensing, intervals: Intervals, X: Array, aim: float) -> ProjectedState:
     """Return the state at X, at rest."""
     A = X @ X.conj().T
-    values = forward(F, X)
+    values = F.factored(X)
     value, ratio = numbers(_value(intervals.widened(aim), values), intervals.worst(values))
     return ProjectedState(X, A, A, values, values, 1.0, 1.0, aim, value, ratio, 0)
 
@@ -367,7 +367,7 @@ def _step_misses(
     for _ in range(MAX_STIFFENINGS):
         X = _project(base, gradient / stiffness, coupling)
         A = X @ X.conj().T
-        values = forward(F, X) if 2 * X.shape[1] <= n else F.forward(A)
+        values = F.factored(X) if 2 * X.shape[1] <= n else F.forward(A)
         change = A - base
         length = np.vdot(change, change).real + coupling * np.trace(change).real ** 2
         # All numbers of a trial at once, so that a device is waited for once.
