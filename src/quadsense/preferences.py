@@ -60,10 +60,10 @@ class PreferenceKind:
     ratios : bool
         Whether readings cost their errors over their tolerances, which then are no intervals.
     counts : bool
-        Whether readings are counts: of shots or exposures, without tolerances.
+        Whether readings are counts, of shots or exposures.
     needs_tolerance, needs_cone : bool
         What must be given.
-    takes_prior, takes_ridge, takes_rank : bool
+    takes_tolerance, takes_prior, takes_ridge, takes_rank : bool
         What may be given.
     upwards : bool
         Whether what is reported is the larger the better.
@@ -82,6 +82,7 @@ class PreferenceKind:
     counts: bool = False
     needs_tolerance: bool = False
     needs_cone: bool = False
+    takes_tolerance: bool = True
     takes_prior: bool = False
     takes_ridge: bool = False
     takes_rank: bool = False
@@ -113,7 +114,8 @@ KINDS = {
             takes_prior=True, takes_ridge=True, takes_rank=True,
         ),
         PreferenceKind(
-            "likelihood", "likelihood", "deviance", "maximum likelihood, deviance", counts=True
+            "likelihood", "likelihood", "deviance", "maximum likelihood, deviance", counts=True,
+            takes_tolerance=False,
         ),
         PreferenceKind(
             "entropy", "squares", "sum of squares with relative entropy",

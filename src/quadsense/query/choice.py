@@ -84,8 +84,12 @@ def checked(
             f"prefer={prefer!r} needs a tolerance (delta, rtol or bounds): without one, give "
             "'least_squares' or 'minimax'"
         )
+    if target and not kind.takes_tolerance:
+        instead = "make the measurements with relative frequencies as b, and weights=shots"
+        instead = instead if kind.counts else "leave out delta, rtol and bounds"
+        raise ValueError(f"prefer={prefer!r} takes no tolerance: {instead}")
     if kind.counts:
-        _check_counts(query, data, target)
+        _check_counts(query, data)
     if kind.needs_cone and (not positive or low_rank):
         raise ValueError(f"prefer={prefer!r} needs psd=True")
     if low_rank and not kind.takes_rank:
@@ -190,14 +194,9 @@ def in_frame(query: Query, columns: Columns) -> Query:
     return changed(query, prior=dense_in(prior, columns))
 
 
-def _check_counts(query: Query, data: Measurements, target: bool) -> None:
+def _check_counts(query: Query, data: Measurements) -> None:
     """Refuse measurements that are no counts, and what nothing bounds."""
     prefer = query.prefer
-    if target:
-        raise ValueError(
-            f"prefer={prefer!r} takes no tolerance: make the measurements with relative "
-            "frequencies as b, and weights=shots"
-        )
     if data.weights is None:
         raise ValueError(
             f"prefer={prefer!r} needs to know out of how many: give shots= or exposure=, or "
