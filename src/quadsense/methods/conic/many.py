@@ -19,6 +19,7 @@ from quadsense.core.intervals import Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.conic.coordinates import reach
+from quadsense.methods.conic.steps import CENTRING_POWER
 from quadsense.system.watch import look
 
 MAX_UNKNOWNS, MAX_ENTRIES = 60, 2**17
@@ -187,7 +188,7 @@ class _Stacked:
         reached = np.sum(
             (self.slack + lengths[0] * first[1]) * (self.dual + lengths[1] * first[2]), axis=(1, 2)
         ) / np.count_nonzero(there)
-        sigma = np.clip(reached / self.mu, 0.0, 1.0) ** 3
+        sigma = np.clip(reached / self.mu, 0.0, 1.0) ** CENTRING_POWER
         target = (sigma * self.mu)[:, None, None] - self.slack * self.dual - first[1] * first[2]
         step = self._direction(M, inverse, weights, np.where(there, target, 0.0))
         primal, dual = (np.minimum(1.0, BACKOFF * length) for length in self._lengths(step))

@@ -39,6 +39,9 @@ MAX_UNSEEN_SHARE = 1e-8
 MARGIN_ROUNDINGS = 4.0
 """Rounding errors of a reading by which they are narrowed at least, up to that share."""
 
+MAX_END_RATIO = 1e3
+"""Ends, in units of the typical one, up to which A is expected to be as large."""
+
 MIN_ALPHA = 1e-40
 """Weight of the distance, in units of the program, below which it is left out: no step would see
 it, and the first multipliers, made from it, would be as small."""
@@ -361,10 +364,15 @@ def _best_elsewhere(question: Question) -> float | None:
         if alpha:
             return max(0.0, -slope / (2.0 * alpha))
         return 0.0 if c >= 0.0 else None
-    if alpha:  # 2 alpha a^2 + slope a - 1 = 0
-        root = float(np.hypot(slope, np.sqrt(8.0 * alpha)))
-        return 2.0 / (root + slope) if slope > 0.0 else (root - slope) / (4.0 * alpha)
+    if alpha:
+        return float(with_logarithm(np.float64(slope), alpha))
     return 1.0 / c if c > 0.0 else None
+
+
+def with_logarithm(slope: Any, alpha: float) -> Any:
+    """Return the a > 0 with the least ``slope a + alpha a^2 - log a``, a root of its slope."""
+    root = np.hypot(slope, np.sqrt(8.0 * alpha))
+    return np.where(slope > 0.0, 2.0 / (root + np.abs(slope)), (root - slope) / (4.0 * alpha))
 
 
 def _power(size: float) -> float:
@@ -401,7 +409,7 @@ def _cost_unit(question: Question, scale: float, n: int) -> float:
     if size == 0.0:
         size = question.alpha * scale * scale
     if logarithms:
-        size = max(size, 1.0) if size < 1e8 else size
+        size = max(size, 1.0)
     return _power(size)
 
 
@@ -411,7 +419,7 @@ def _margin(F: Sensing, ends: Vector, which: Mask, lo: Vector, hi: Vector) -> Ve
         return np.zeros_like(ends)
     size = float(np.max(np.abs(ends), where=which, initial=0.0))
     typical = float(np.median(np.abs(ends[which])))
-    error = forward_error(F, np.sqrt(min(size, 1e3 * max(typical, 1.0))) * np.eye(F.n))
+    error = forward_error(F, np.sqrt(min(size, MAX_END_RATIO * max(typical, 1.0))) * np.eye(F.n))
     half = 0.5 * (hi - lo)
     half = np.where(np.isfinite(half), half, np.maximum(np.max(np.abs(ends), axis=0), typical))
     margin = np.clip(MARGIN_ROUNDINGS * error, MIN_MARGIN * half, MAX_MARGIN * half)

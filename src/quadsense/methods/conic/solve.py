@@ -18,7 +18,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import LENIENT
 from quadsense.methods.conic import steps
 from quadsense.methods.conic.direction import KernelPoint
-from quadsense.methods.conic.program import KernelProgram, prepare
+from quadsense.methods.conic.program import KernelProgram, prepare, with_logarithm
 from quadsense.methods.conic.steps import MAX_IDLE_STEPS, KernelState
 from quadsense.methods.equalities import equalities_of, held_dense, held_factor
 from quadsense.proofs.costs import conjugate_above, permitted
@@ -231,6 +231,10 @@ MAX_EQUALITY_MISS = 1e-7
 MAX_STALLED_GAP = 1e-2
 """Relative gap up to which a state that rounding stopped is worth keeping."""
 
+MIN_MISS, MIN_RAY = 1e-10, 1e3
+"""Miss of the readings, and multipliers, below which nothing is contradicted, in units of the
+program: where nothing fits, multipliers grow beyond all bounds."""
+
 MAX_SIZE_RATIO = 1e7
 """Size of A to the readings from which nothing is to be expected."""
 
@@ -304,7 +308,7 @@ def _contradicts(program: KernelProgram, state: KernelState) -> bool:
     ``F*(y) = S`` to rounding, S positive semidefinite, and ``sum hi y+ - lo y- < 0``.
     """
     at = state.at
-    if state.missed < 1e-10 or float(np.max(at.duals, initial=0.0)) < 1e3:
+    if state.missed < MIN_MISS or float(np.max(at.duals, initial=0.0)) < MIN_RAY:
         return False
     hard = program.finite & (program.softness == 0.0) & (program.share == 0.0) & ~program.priced
     duals = np.where(hard, at.duals, 0.0)
@@ -355,8 +359,7 @@ def _least(question: Question, Z: Array, trace: float, norm: float) -> float:
         values = np.linalg.eigvalsh(Z)
         return n + float(np.sum(np.log(values))) if values[0] > 0.0 else -np.inf
     values = np.linalg.eigvalsh(Z - 2.0 * alpha * P)
-    root = np.hypot(values, np.sqrt(8.0 * alpha))
-    a = np.where(values > 0.0, 2.0 / (root + np.abs(values)), (root - values) / (4.0 * alpha))
+    a = with_logarithm(values, alpha)
     costs = values * a + alpha * a * a - np.log(a)
     return float(np.sum(costs)) + alpha * float(np.linalg.norm(P)) ** 2
 

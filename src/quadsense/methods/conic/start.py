@@ -25,7 +25,30 @@ MIN_ROOM = 1e-5
 """Room at the ends, in the mean and in units of the readings, below which there is none."""
 
 LEVEL_FACTOR = 1.1
-"""Times the largest miss of least squares that a common t is at first."""
+"""Times the largest miss that a common t buys at first."""
+
+ROOM_SHARE = 0.1
+"""Room at soft ends at first, in units of the mean at all ends."""
+
+MIN_ROOM_SHARE, MIN_SLACK_SHARE = 1e-3, 0.3
+"""Slacks of hard ends at first: at least this share of the mean room at all ends, and that of what
+the end is missed by."""
+
+MAX_SIZE, MIN_SIZE = 16.0, 1e-2
+"""The largest that an end counts for in the first A, and the least A, in units of the program."""
+
+MIN_WIDTH = 1e-6
+"""The least half-width of an interval in the first least squares, in units of the program."""
+
+MIN_PULLED_SIZE = 1e-3
+"""Size of A below which its objective pulls it as if it were that large."""
+
+INSIDE_SHARE = 0.1
+"""Share of C's largest eigenvalue, relative to W, that the first multiplier of the cone is inside
+by, and more."""
+
+IDLE_SHARE = 0.25
+"""Share of that which rows without a multiplier may take from it."""
 
 MAX_BALANCES = 8
 """Looks at the size of the first products."""
@@ -70,11 +93,11 @@ def _size(program: KernelProgram) -> float:
     """Return a multiple of the identity of the size of the readings."""
     levels = np.abs(program.level[program.equal | (program.curve > 0.0) | program.counted])
     known = np.concatenate([np.abs(program.ends[program.finite & ~program.counted]), levels])
-    typical = float(np.mean(np.minimum(known, 16.0))) if known.size else 1.0
+    typical = float(np.mean(np.minimum(known, MAX_SIZE))) if known.size else 1.0
     bought = program.common or program.priced.any() or program.softness.any()
     if bought and (held := _held_size(program)) is not None:
         return held
-    return max(typical, 1e-2) * (1.0 if program.cone_target or bought else CONE_START_FACTOR)
+    return max(typical, MIN_SIZE) * (1.0 if program.cone_target or bought else CONE_START_FACTOR)
 
 
 def _held_size(program: KernelProgram) -> float | None:
@@ -104,10 +127,10 @@ def _least_squares(program: KernelProgram) -> tuple[Array, Vector]:
     upper, lower = program.finite
     hi, lo = program.ends[0], -program.ends[1]
     middle = np.where(upper & lower, 0.5 * (hi + lo), np.where(upper, hi, np.where(lower, lo, 0.0)))
-    width = np.where(upper & lower, np.maximum(0.5 * (hi - lo), 1e-6), 1.0)
+    width = np.where(upper & lower, np.maximum(0.5 * (hi - lo), MIN_WIDTH), 1.0)
     squares = (program.curve > 0.0) | program.counted
     middle = np.where(squares | program.equal, program.level, middle)
-    E = np.where(program.equal, 0.0, width / float(np.max(width, initial=1e-6)))
+    E = np.where(program.equal, 0.0, width / float(np.max(width, initial=MIN_WIDTH)))
     weights = 1.0 / np.where(program.equal, 1.0, E)
     try:
         system = system_of(
@@ -131,15 +154,17 @@ def _around(
     worst = float(np.max(-room, where=finite, initial=0.0))
     even = max(float(np.mean(np.abs(room[finite]))), MIN_ROOM) if finite.any() else 1.0
     soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
-    floor = max(0.5 * worst, 1e-3 * even)
-    hard = np.where(finite, np.maximum(room, np.maximum(floor, 0.3 * np.abs(room))), 1.0)
+    floor = max(0.5 * worst, MIN_ROOM_SHARE * even)
+    hard = np.where(
+        finite, np.maximum(room, np.maximum(floor, MIN_SLACK_SHARE * np.abs(room))), 1.0
+    )
     t, mu = 0.0, max(program.row_unit, program.cone_target, _pull(program, A))
     misses = worst > MIN_ROOM  # residuals are more than rounding
     if program.homogeneous and misses and y is not None and bool(np.all(finite)):
         return _around_residuals(program, A, v, y, even)
     if program.common:
         shares = np.where(program.share > 0.0, program.share, 1.0)
-        least = np.where(soft, np.maximum(-1.1 * room, 0.0) + 0.1 * even, 0.0)
+        least = np.where(soft, np.maximum(-LEVEL_FACTOR * room, 0.0) + ROOM_SHARE * even, 0.0)
         t = max(float(np.max(least / shares)), mu * np.count_nonzero(soft))
         slacks = np.where(soft, room + program.share * t, hard)
         # sum share y + t_dual = 1 with all products the same
@@ -175,8 +200,10 @@ def _around_residuals(
     """
     zero, one = np.zeros_like(program.ends), np.ones_like(program.ends)
     room = program.ends - program.signs * v
-    least = float(np.max((0.1 * even - room) / program.share))  # where all are inside, or nearly
-    t = max(LEVEL_FACTOR * float(np.max(-room / program.share)), least, 0.1 * even)
+    least = float(
+        np.max((ROOM_SHARE * even - room) / program.share)
+    )  # where all are inside, or nearly
+    t = max(LEVEL_FACTOR * float(np.max(-room / program.share)), least, ROOM_SHARE * even)
     duals = np.maximum(program.signs * y, 0.0) + float(np.mean(np.abs(y)))
     t_dual = 1.0 / (1.0 + duals.size)
     duals = duals * ((1.0 - t_dual) / float(np.sum(program.share * duals)))
@@ -226,7 +253,7 @@ def _pull(program: KernelProgram, A: Array) -> float:
     pull = float(np.linalg.norm(program.C)) / np.sqrt(n)
     if program.alpha:
         pull += 2.0 * program.alpha * float(np.linalg.norm(A - program.P)) / np.sqrt(n)
-    return pull * max(float(np.linalg.norm(A)) / np.sqrt(n), 1e-3)
+    return pull * max(float(np.linalg.norm(A)) / np.sqrt(n), MIN_PULLED_SIZE)
 
 
 @dataclass(frozen=True)
@@ -246,7 +273,7 @@ def balanced_point(program: KernelProgram, at: KernelPoint, begin: Inside) -> Ke
     """
     root = np.linalg.inv(np.linalg.cholesky(begin.W))
     values = np.linalg.eigvalsh(root @ program.C @ root.conj().T)
-    t = 2.0 * max(0.0, -float(values[0])) + 0.1 * float(np.max(np.abs(values)))
+    t = 2.0 * max(0.0, -float(values[0])) + INSIDE_SHARE * float(np.max(np.abs(values)))
     y, S = t * begin.d, program.C + t * begin.W
     mean = float(np.vdot(S, at.A).real) / len(S)
     upper, lower = program.finite
@@ -258,7 +285,7 @@ def balanced_point(program: KernelProgram, at: KernelPoint, begin: Inside) -> Ke
         signs = idle[0].astype(np.float64) - idle[1]
         spread = np.linalg.eigvalsh(root @ to_numpy(program.F.adjoint(signs)) @ root.conj().T)
         least = float(np.linalg.eigvalsh(root @ S @ root.conj().T)[0])
-        each = 0.25 * least / max(float(np.max(np.abs(spread))), TINY)
+        each = IDLE_SHARE * least / max(float(np.max(np.abs(spread))), TINY)
         duals = duals + each * idle
     held = np.where(program.equal, y, 0.0)
     rest = np.where(program.equal, 0.0, duals[0] - duals[1])

@@ -76,6 +76,24 @@ RESIDUAL_PER_GAP, LINEAR_RESIDUAL_PER_GAP = 1e-7, 1e-3
 where the objective is the largest miss alone."""
 
 
+MIN_PROGRESS = 0.9
+"""Share of what was left that a step leaves at most, if it counts as progress."""
+
+MAX_GROWTH = 10.0
+"""Growth of residuals from which rounding has taken back what was reached."""
+
+CENTRING_POWER = 3
+"""The share of products that remains is that which the affine step leaves, to this power [Mehrotra
+1992]."""
+
+MIN_OBJECTIVE_SHARE = 1e-2
+"""Objective, in units of the program, below which products are not bounded by it."""
+
+FRESH_SHARE = 0.1
+"""Slacks that are computed anew replace those that were carried from this share of these on;
+residuals are left out below the same share of them."""
+
+
 @dataclass(frozen=True)
 class KernelState:
     """A point and how far it is from the optimum.
@@ -199,7 +217,8 @@ def advance(program: KernelProgram, state: KernelState) -> KernelState:
     # Near the end rounding moves it up and down: then the least so far is to be beaten.
     near = state.least <= NEAR_GAP * abs(state.value)
     before = state.least if near else state.apart
-    better = after.apart < 0.9 * before or NEGLIGIBLE_MISS < after.missed < 0.9 * state.missed
+    falls = NEGLIGIBLE_MISS < after.missed < MIN_PROGRESS * state.missed
+    better = after.apart < MIN_PROGRESS * before or falls
     least = min(state.least, after.apart)
     idle = 0 if better else state.idle + int(not _lifted(state, after))
     return replace(after, idle=idle, least=least, single=single)
@@ -220,10 +239,9 @@ def _spoilt(before: KernelState, after: KernelState) -> bool:
     first = before.iteration == 0 or _lifted(before, after)
     if after.apart <= before.apart or first:
         return False
-    balanced = NEGLIGIBLE_IMBALANCE * (1.0 + abs(before.value)) / max(after.size, 1e-3)
-    return after.missed > 10.0 * max(
-        before.missed, NEGLIGIBLE_MISS
-    ) or after.imbalance > 10.0 * max(before.imbalance, balanced)
+    balanced = NEGLIGIBLE_IMBALANCE * (1.0 + abs(before.value)) / after.size
+    misses = after.missed > MAX_GROWTH * max(before.missed, NEGLIGIBLE_MISS)
+    return misses or after.imbalance > MAX_GROWTH * max(before.imbalance, balanced)
 
 
 def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | None, bool]:
@@ -254,9 +272,10 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
             factor = float(np.sqrt(state.slip / sum_)) if sum_ < state.slip < np.inf else 1.0
             return replace(at, S=factor * at.S), newton.system.single
     reached = _reached(program, at, cone, step, primal, dual) / count - mean
-    sigma = min(1.0, max(reached, 0.0) / mu) ** 3 if mu > 0.0 else 0.0
+    sigma = min(1.0, max(reached, 0.0) / mu) ** CENTRING_POWER if mu > 0.0 else 0.0
     # No lower than can matter: beyond that the systems only get worse.
-    least = max(MIN_PRODUCTS * abs(objective_of(program, at)), 1e-2 * MIN_PRODUCTS) / count
+    size = max(abs(objective_of(program, at)), MIN_OBJECTIVE_SHARE)
+    least = MIN_PRODUCTS * size / count
     goal = max(sigma * mu, min(mu, least), 0.0)
     step = newton.direction(_targets(program, goal, cone, step))
     primal, dual = _tied(program, *newton.lengths(step))
@@ -364,8 +383,8 @@ def _moved(
     # Recomputed, not carried: the slack of a row near its end is a small difference.
     fresh = np.where(program.finite, program.ends - program.signs * v + soft, 1.0)
     rest = (1.0 - primal * share) * newton.missed.ends
-    fresh = np.where(np.abs(rest) <= 0.1 * fresh, fresh, fresh - rest)
-    slacks = np.where(fresh > 0.1 * moved, fresh, moved)
+    fresh = np.where(np.abs(rest) <= FRESH_SHARE * fresh, fresh, fresh - rest)
+    slacks = np.where(fresh > FRESH_SHARE * moved, fresh, moved)
     return KernelPoint(
         A, X, S, v, slacks, duals, bought, at.left + dual * step.left, t,
         at.t_dual + dual * step.t_dual, at.held + dual * step.held,

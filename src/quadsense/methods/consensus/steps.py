@@ -153,6 +153,12 @@ GAP_WITHOUT_COPIES = 4e-7
 MIN_INWARD_SHARE = 1e-4
 """Inward move, in units of the gap that was asked, below which intervals leave no room for it."""
 
+INWARD_GROWTH, INWARD_DECAY = 4.0, 0.1
+"""Factors of that move where rounding spoils what seemed a fit, and where steps lead nowhere."""
+
+HOPELESS_RATIO = 10.0
+"""Squared distances from the prior, in units of the last one, that no fit exceeds."""
+
 MIN_COST = 1e-290
 """Cost of A = 0 where that is 0."""
 
@@ -260,7 +266,7 @@ def advance(program: ConsensusProgram, state: ConsensusState, steps: int) -> Con
 
 def tightened(state: ConsensusState) -> ConsensusState:
     """On with ends further inside, where rounding spoilt what seemed to be a fit."""
-    share = min(0.5, 4.0 * state.share)
+    share = min(0.5, INWARD_GROWTH * state.share)
     return replace(
         state, share=share, verdict=SquaresVerdict.OPEN, mark=np.inf, marked=state.iteration
     )
@@ -349,7 +355,7 @@ def _judged(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     ):
         if accepted:
             return replace(at, verdict=SquaresVerdict.OPTIMAL)
-        share = 0.1 * at.share
+        share = INWARD_DECAY * at.share
         if (
             share < MIN_INWARD_SHARE * program.gap
             or at.iteration >= MAX_STEPS
@@ -402,7 +408,7 @@ def _hopeless(program: ConsensusProgram, shown: ConsensusLook) -> bool:
     """Whether a fit would cost more than any can."""
     cost = program.inner.cost
     away = shown.x - cost.p
-    return shown.lower > program.term.most + 10.0 * cost.alpha * numbers(away @ away)[0]
+    return shown.lower > program.term.most + HOPELESS_RATIO * cost.alpha * numbers(away @ away)[0]
 
 
 def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
