@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from quadsense.arrays import as_numbers
-from quadsense.preferences import PREFERENCES
+from quadsense.preferences import PREFERENCES, kind_named
 from quadsense.query.query import check_rank
 from quadsense.result.result import Result
 from quadsense.sklearn.closed_form import LARGEST, Coefficients, Matrix, Vector
@@ -53,11 +53,11 @@ def check_question(estimator: Any, tolerance: bool, n: int) -> None:
     free = estimator.fit_linear or estimator.fit_intercept
     if pair and psd:
         raise ValueError(f"rank={tuple(rank)} asks for signs, psd=True for none that is minus")
-    if rank is not None and prefer not in ("auto", "any", "least_squares"):
+    if rank is not None and not kind_named(prefer).takes_rank:
         raise ValueError(f"prefer={prefer!r} cannot go with rank: 'any' and 'least_squares' can")
     if rank == "auto" and not tolerance:
         raise ValueError("rank='auto' needs delta: the rank grows until that is met")
-    if prefer in ("nearest", "center", "min_trace", "any") and not tolerance:
+    if kind_named(prefer).needs_tolerance and not tolerance:
         raise ValueError(f"prefer={prefer!r} needs delta")
     if prefer == "min_trace" and (free or not psd):
         raise ValueError(

@@ -155,9 +155,8 @@ def _around(
     even = max(float(np.mean(np.abs(room[finite]))), MIN_ROOM) if finite.any() else 1.0
     soft = program.priced | (program.softness > 0.0) | (program.share > 0.0)
     floor = max(0.5 * worst, MIN_ROOM_SHARE * even)
-    hard = np.where(
-        finite, np.maximum(room, np.maximum(floor, MIN_SLACK_SHARE * np.abs(room))), 1.0
-    )
+    least = np.maximum(floor, MIN_SLACK_SHARE * np.abs(room))
+    hard = np.where(finite, np.maximum(room, least), 1.0)
     t, mu = 0.0, max(program.row_unit, program.cone_target, _pull(program, A))
     misses = worst > MIN_ROOM  # residuals are more than rounding
     if program.homogeneous and misses and y is not None and bool(np.all(finite)):
@@ -200,9 +199,8 @@ def _around_residuals(
     """
     zero, one = np.zeros_like(program.ends), np.ones_like(program.ends)
     room = program.ends - program.signs * v
-    least = float(
-        np.max((ROOM_SHARE * even - room) / program.share)
-    )  # where all are inside, or nearly
+    # Where all are inside, or nearly.
+    least = float(np.max((ROOM_SHARE * even - room) / program.share))
     t = max(LEVEL_FACTOR * float(np.max(-room / program.share)), least, ROOM_SHARE * even)
     duals = np.maximum(program.signs * y, 0.0) + float(np.mean(np.abs(y)))
     t_dual = 1.0 / (1.0 + duals.size)
