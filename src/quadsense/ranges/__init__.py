@@ -35,7 +35,7 @@ from quadsense.measurements.column_scaling import (
     framed,
     shown_outside,
 )
-from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.infeasible import PROOF_PRODUCTS, check_infeasible
 from quadsense.proofs.objective import ObjectiveBound, objective_bound
 from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
 from quadsense.query.query import Query
@@ -52,10 +52,6 @@ from quadsense.vocabulary import Check, Verification
 FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8
 """Shares of the allowed gap to which the kernel goes at first, of that where rounding takes too
 much compared with it, and at last."""
-
-
-PROOF_PRODUCTS = 10.0
-"""Multiplications per row and entry of A that a dual vector and the proof of its end take."""
 
 
 class NothingFits(ValueError):

@@ -363,8 +363,9 @@ def _best_elsewhere(question: Question) -> float | None:
             return max(0.0, -slope / (2.0 * alpha))
         return 0.0 if c >= 0.0 else None
     if alpha:  # 2 alpha a^2 + slope a - 1 = 0
-        root = float(np.hypot(slope, np.sqrt(8.0 * alpha)))
-        return 2.0 / (root + slope) if slope > 0.0 else (root - slope) / (4.0 * alpha)
+        twice = 2.0 * alpha
+        root = float(np.hypot(slope, 2.0 * np.sqrt(twice)))
+        return 2.0 / (root + slope) if slope > 0.0 else 0.5 * (root - slope) / twice
     return 1.0 / c if c > 0.0 else None
 
 

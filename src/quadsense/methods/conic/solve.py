@@ -260,7 +260,7 @@ def _least(question: Question, Z: Array, trace: float, norm: float) -> float:
         return -float(np.linalg.norm(Z)) * norm
     P = question.prior if isinstance(question.prior, np.ndarray) else question.prior * np.eye(n)
     if not question.psd:
-        return float(np.vdot(Z, P).real) - float(np.linalg.norm(Z)) ** 2 / (4.0 * alpha)
+        return float(np.vdot(Z, P).real) - (0.5 * float(np.linalg.norm(Z))) ** 2 / alpha
     if not question.log_det:
         if not alpha:
             return min(0.0, float(np.linalg.eigvalsh(Z)[0])) * trace
@@ -269,9 +269,10 @@ def _least(question: Question, Z: Array, trace: float, norm: float) -> float:
     if not alpha:
         values = np.linalg.eigvalsh(Z)
         return n + float(np.sum(np.log(values))) if values[0] > 0.0 else -np.inf
-    values = np.linalg.eigvalsh(Z - 2.0 * alpha * P)
-    root = np.hypot(values, np.sqrt(8.0 * alpha))
-    a = np.where(values > 0.0, 2.0 / (root + np.abs(values)), (root - values) / (4.0 * alpha))
+    twice = 2.0 * alpha
+    values = np.linalg.eigvalsh(Z - twice * P)
+    root = np.hypot(values, 2.0 * np.sqrt(twice))
+    a = np.where(values > 0.0, 2.0 / (root + np.abs(values)), 0.5 * (root - values) / twice)
     costs = values * a + alpha * a * a - np.log(a)
     return float(np.sum(costs)) + alpha * float(np.linalg.norm(P)) ** 2
 

@@ -11,6 +11,7 @@ from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_lower
 from quadsense.core.intervals import TINY, Array
 from quadsense.device import numbers
+from quadsense.methods.base import MIN_RESIDUAL, PROGRESS_SHARE
 from quadsense.methods.conic.direction import (
     ConeScaling,
     KernelDirection,
@@ -27,7 +28,7 @@ from quadsense.methods.conic.direction import (
 )
 from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.conic.start import restored, start
-from quadsense.methods.conic.system import MIN_RESIDUAL, ROUGH_RESIDUAL
+from quadsense.methods.conic.system import ROUGH_RESIDUAL
 from quadsense.methods.psd.maps import forward
 
 SHORT_STEP, CENTRING_TRIALS = 0.2, ((0.5, 0.5), (0.5, 5.0), (0.1, 10.0), (0.0, 1.0))
@@ -200,7 +201,10 @@ def advance(program: KernelProgram, state: KernelState) -> KernelState:
     # Near the end rounding moves it up and down: then the least so far is to be beaten.
     near = state.least <= NEAR_GAP * abs(state.value)
     before = state.least if near else state.apart
-    better = after.apart < 0.9 * before or NEGLIGIBLE_MISS < after.missed < 0.9 * state.missed
+    better = (
+        after.apart < PROGRESS_SHARE * before
+        or NEGLIGIBLE_MISS < after.missed < PROGRESS_SHARE * state.missed
+    )
     least = min(state.least, after.apart)
     idle = 0 if better else state.idle + int(not _lifted(state, after))
     return replace(after, idle=idle, least=least, single=single)

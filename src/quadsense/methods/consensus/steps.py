@@ -24,6 +24,7 @@ from quadsense.methods.least_squares.bounds import (
 )
 from quadsense.methods.least_squares.face import moved_factor, shifted_matrix
 from quadsense.methods.least_squares.program import QuadraticPoint, Rows
+from quadsense.proofs.rounding import PRODUCT_UNDERFLOW
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,6 @@ GAP_WITHOUT_COPIES = 4e-7
 
 MIN_INWARD_SHARE = 1e-4
 """Inward move, in units of the gap that was asked, below which intervals leave no room for it."""
-
-MIN_COST = 1e-290
-"""Cost of A = 0 where that is 0."""
 
 MAX_INWARD_PRICE = 0.6
 """What the inward move may cost at most, in units of the gap that is aimed at."""
@@ -339,7 +337,7 @@ def _judged(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     if fits and (gap <= enough * size or shown.cost <= nothing):
         return replace(at, verdict=SquaresVerdict.OPTIMAL)
     accepted = fits and gap <= program.asked * size
-    left = max(gap / max(inner.nothing, MIN_COST), program.term.outside(shown.values))
+    left = max(gap / max(inner.nothing, PRODUCT_UNDERFLOW), program.term.outside(shown.values))
     if left < 0.5 * at.mark:
         at = replace(at, mark=left, marked=at.iteration)
     elif (
