@@ -26,10 +26,10 @@ import numpy.typing as npt
 from quadsense.arrays import Vector
 from quadsense.core.matrix import EIGENVALUE_ERROR
 from quadsense.core.records import changed, record
+from quadsense.core.sums import ROUNDINGS, SPARE
 from quadsense.device import numbers, scalar, waits
 from quadsense.methods.least_squares.program import NONE, QuadraticPoint, Rows, SquaresProgram
 from quadsense.methods.traits import GapOptions
-from quadsense.proofs.rounding import ROUNDINGS, SPARE
 
 
 @record(frozen=True)

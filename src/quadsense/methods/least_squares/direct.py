@@ -20,6 +20,7 @@ from quadsense.arrays import Vector
 from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import record
+from quadsense.core.sums import ROUNDINGS
 from quadsense.device import chosen, scalar, waits
 from quadsense.methods.active_set import nearest_within
 from quadsense.methods.base import DEVICE_STEPS_PER_LOOK, MAX_REFINEMENTS, SHORT_STRIDE_FLOPS
@@ -36,7 +37,6 @@ from quadsense.methods.least_squares.program import (
     SquaresProgram,
 )
 from quadsense.methods.least_squares.traits import FEW_UNKNOWNS
-from quadsense.proofs.rounding import ROUNDINGS
 from quadsense.system.watch import eigen_flops, look
 
 Array = npt.NDArray[Any]

@@ -25,6 +25,7 @@ from quadsense.core.cholesky import (
 from quadsense.core.intervals import UNIT, Array, Intervals
 from quadsense.core.matrix import EIGENVALUE_ERROR
 from quadsense.core.records import cached_property
+from quadsense.core.sums import OF_ERRORS
 from quadsense.device import chosen, numbers, scalar, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import (
@@ -46,7 +47,6 @@ from quadsense.methods.least_squares.bounds import (
 )
 from quadsense.methods.least_squares.program import Rows, power_of_four
 from quadsense.methods.traits import GapOptions
-from quadsense.proofs.rounding import OF_ERRORS
 from quadsense.system.watch import cholesky_flops, eigen_flops, look, real_flops
 
 
