@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dpstrf
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.packed import pack, unpack
+from quadsense.core.packed import pack, real_units, unpack
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import find_rank
 from quadsense.measurements.sensing import Sensing
@@ -186,7 +186,7 @@ def _by_cone(
 
 def _basis(Q: Array, pairs: list[tuple[int, int]]) -> Array:
     """Return a packed orthonormal basis of the Hermitian matrices on those pairs of columns."""
-    turns = (1.0, 1j) if Q.dtype.kind == "c" else (1.0,)
+    turns = real_units(Q.dtype.kind == "c")
     found = []
     for i, j in pairs:
         for turn in turns if i < j else (1.0,):

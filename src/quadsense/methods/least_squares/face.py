@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import ZERO_SHARE
-from quadsense.core.packed import upper
+from quadsense.core.packed import real_units, upper
 from quadsense.core.records import changed
 from quadsense.methods.balance import EIGENVALUE_PRICE, balanced
 from quadsense.methods.least_squares.bounds import (
@@ -280,7 +280,7 @@ def _turns(X: Array) -> Array:
 def _changes(cone: LeastSquaresCone, X: Array) -> Array:
     """Columns ``pack(D X* + X D*)`` for D one entry of X each, its real and its imaginary part."""
     n, r = X.shape
-    parts = np.array([1.0, 1j] if cone.is_complex else [1.0])
+    parts = np.array(real_units(cone.is_complex))
     M = np.zeros((n, r, parts.size, n, n), X.dtype)
     for i in range(n):
         M[i, :, :, i, :] = parts[:, None] * X.conj().T[:, None, :]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from quadsense.core.intervals import ZERO_SHARE
+from quadsense.core.packed import real_units
 from quadsense.methods.equalities import MAX_EQUALITIES
 from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_bound
 from quadsense.methods.low_rank.program import MAX_DENSE_UNKNOWNS, LowRankProgram, Matrix, Vector
@@ -199,7 +200,7 @@ def _turns(Y: Matrix, signs: Vector | None) -> Matrix:
     second derivative could not be told from one at a saddle.
     """
     s = np.ones(len(Y)) if signs is None else signs
-    parts: list[Any] = [1.0, 1j] if np.iscomplexobj(Y) else [1.0]
+    parts = real_units(np.iscomplexobj(Y))
     turns = []
     for i in range(len(Y)):
         for j in range(i, len(Y)):
