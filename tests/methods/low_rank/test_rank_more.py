@@ -185,7 +185,7 @@ def test_an_earlier_answer_with_signs_is_a_start():
 # --- all kinds together ------------------------------------------------------------------------
 
 
-def wishes(p, rng, seed):
+def options(p, rng, seed):
     """Intervals around what is read, in one of several forms, and what goes with them."""
     m = p.U.shape[0]
     noise = p.largest * 10.0 ** rng.uniform(-5, -1)
@@ -220,7 +220,7 @@ def test_planted_matrices_are_met_in_every_combination(seed, tmp_path):
         W = np.eye(m) + rng.standard_normal((m, m)) * (rng.random((m, m)) < 0.2)
         p.values = W @ p.values
         p.largest = float(np.abs(p.values).max())
-    given, lo, hi = wishes(p, rng, seed)
+    given, lo, hi = options(p, rng, seed)
     extra = {}
     if rng.random() < 0.4:
         extra["trace"] = float(np.trace(p.A).real)
