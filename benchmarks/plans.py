@@ -44,7 +44,7 @@ class Work:
 
     name: str
     make: Callable[[], Data]
-    wishes: dict[str, Any]
+    options: dict[str, Any]
     change: Callable[[Any], Any] = lambda U: U
 
 
@@ -76,8 +76,8 @@ def orthonormal(n: int, m: int, delta: float) -> Data:
 def works() -> Iterator[Work]:
     """All lines."""
     for work in WORKS:
-        wishes = {"psd": {"psd": True}}.get(work.group, {})
-        yield Work(f"{work.group}: {work.name}", work.make, wishes)
+        options = {"psd": {"psd": True}}.get(work.group, {})
+        yield Work(f"{work.group}: {work.name}", work.make, options)
     yield Work("n=64 m=46656 complex, no delta", qubits, {"delta": None})
     yield Work("n=64 m=46656 complex, delta", qubits, {})
     yield Work("n=64 m=46656 complex, psd", qubits, {"psd": True})
@@ -102,8 +102,8 @@ def solver(work: Work) -> tuple[Callable[[], quadsense.Result], dict[str, Any]]:
     data = work.make()
     U = work.change(data.U)
     delta = data.delta if np.isfinite(data.delta) else None
-    wishes = {"delta": delta, "rank": data.rank, "rng": 0, **work.wishes}
-    run = partial(quadsense.solve, U, data.b, **wishes)
+    options = {"delta": delta, "rank": data.rank, "rng": 0, **work.options}
+    run = partial(quadsense.solve, U, data.b, **options)
     return run, run(max_iter=0).plan
 
 

@@ -35,7 +35,10 @@ WAYS: dict[str, tuple[bool, dict[str, Any]]] = {
 
 def states(seeds: int) -> Iterator[str]:
     """Mean fidelity from 1000 shots a Pauli basis, trace 1, and of the least trace without that."""
-    for name, (beside, wish) in {**WAYS, "min_trace": (True, {"prefer": "min_trace"})}.items():
+    for name, (beside, preference) in {
+        **WAYS,
+        "min_trace": (True, {"prefer": "min_trace"}),
+    }.items():
         means = []
         for rank in RANKS:
             found = []
@@ -44,7 +47,7 @@ def states(seeds: int) -> Iterator[str]:
                 bounds = quadsense.bounds_from_counts(t.counts, t.shots)
                 trace = None if name == "min_trace" else 1.0
                 b = t.frequencies if beside else None
-                result = quadsense.solve(t.U, b, bounds=bounds, psd=True, trace=trace, **wish)
+                result = quadsense.solve(t.U, b, bounds=bounds, psd=True, trace=trace, **preference)
                 found.append(fidelity(t.state, result.A) if result.met else np.nan)
             means.append(float(np.mean(found)))
         text = ", ".join(f"rank {r} {value:.4f}" for r, value in zip(RANKS, means, strict=True))
@@ -53,14 +56,19 @@ def states(seeds: int) -> Iterator[str]:
 
 def covariances(seeds: int) -> Iterator[str]:
     """Mean relative error, n = 20, from 147 sketches (0.7 of the unknowns) of 10,000 samples."""
-    for name, (beside, wish) in {**WAYS, "min_trace": (True, {"prefer": "min_trace"})}.items():
+    for name, (beside, preference) in {
+        **WAYS,
+        "min_trace": (True, {"prefer": "min_trace"}),
+    }.items():
         means = []
         for truth in ("toeplitz", "spikes"):
             found = []
             for seed in range(seeds):
                 U, b, covariance = sketches(truth, n=20, m=147, seed=seed)
                 bounds = quadsense.bounds_from_averages(b, dof=10_000)
-                result = quadsense.solve(U, b if beside else None, bounds=bounds, psd=True, **wish)
+                result = quadsense.solve(
+                    U, b if beside else None, bounds=bounds, psd=True, **preference
+                )
                 off = float(np.linalg.norm(result.A - covariance) / np.linalg.norm(covariance))
                 found.append(off if result.met else np.nan)
             means.append(float(np.mean(found)))

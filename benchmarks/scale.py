@@ -46,7 +46,7 @@ def noisy(m: int, n: int, rank: int | None = None, noise: float = 1.0) -> tuple[
     return U, b + noise * rng.standard_normal(m)
 
 
-ROADS: dict[str, Callable[[], tuple[tuple[Any, Any], dict[str, Any]]]] = {
+TASKS: dict[str, Callable[[], tuple[tuple[Any, Any], dict[str, Any]]]] = {
     "gd": lambda: (noisy(1500, 100), {"delta": 1e-3, "method": "gd", "time_limit": 6.0}),
     "sgd": lambda: (
         noisy(1500, 100), {"delta": 1e-3, "method": "sgd", "rng": 0, "time_limit": 6.0},
@@ -80,7 +80,7 @@ def checkpoint(seeds: int) -> Iterator[str]:
     yield f"{'checkpoint every second':22}{'seconds':>9}{'writing':>9}{'ratio':>7}{'MiB':>7}" + (
         f"{'again':>8}  at most {100 * WANTED:.0f}% wanted"
     )
-    for name, make in ROADS.items():
+    for name, make in TASKS.items():
         (U, b), named = make()
         without, with_, share, size, again = [], [], [], 0.0, 0.0
         for _ in range(seeds):

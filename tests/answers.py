@@ -37,7 +37,7 @@ class Case:
     question : dict
         `delta`, `rtol`, `bounds`, `weights`, `trace`, `constraints`, `mix`, `conjugate` as they go
         to `solve`.
-    wish : dict
+    preference : dict
         `psd`, `prefer`, `prior`, `ridge`, `slack`, `allow_violations` as they go to `solve`.
     matrices : list of ndarray
         The C of `constraints`, dense.
@@ -55,7 +55,7 @@ class Case:
     U: Any
     b: Any
     question: dict[str, Any]
-    wish: dict[str, Any]
+    preference: dict[str, Any]
     matrices: list[Any]
     asked: tuple[Any, Any]
     size: float
@@ -76,7 +76,7 @@ class Case:
     @property
     def allowed(self) -> int:
         """Readings that may be set aside."""
-        return int(self.wish.get("allow_violations", 0))
+        return int(self.preference.get("allow_violations", 0))
 
     @property
     def n(self) -> int:
@@ -84,7 +84,7 @@ class Case:
 
     @property
     def psd(self) -> bool:
-        return bool(self.wish.get("psd"))
+        return bool(self.preference.get("psd"))
 
     @property
     def has_tolerance(self) -> bool:
@@ -93,7 +93,7 @@ class Case:
     @property
     def arguments(self) -> dict[str, Any]:
         """All that goes to `solve` in addition to U and b."""
-        return {**self.question, **self.wish}
+        return {**self.question, **self.preference}
 
 
 def problem(seed: int) -> Case:
@@ -130,10 +130,12 @@ def problem(seed: int) -> Case:
               "regime": regime, "rows": rows, **kinds}  # fmt: skip
     b, question = _tolerances(rng, z, squares, task, regime, labels)
     matrices = _constraints(rng, truth, task, regime, question, labels)
-    wish = _wish(rng, task, cone, truth, question, labels)
-    if rng.random() < 0.3 and (wish.get("prefer") in ("least_squares", "auto") or task != "prefer"):
+    preference = _preference(rng, task, cone, truth, question, labels)
+    if rng.random() < 0.3 and (
+        preference.get("prefer") in ("least_squares", "auto") or task != "prefer"
+    ):
         question["weights"] = rng.uniform(0.2, 3.0, m) * (rng.random(m) < 0.9)
-        if wish.get("prefer") == "minimax" or not question["weights"].any():
+        if preference.get("prefer") == "minimax" or not question["weights"].any():
             del question["weights"]
     labels["weights"] = str("weights" in question)
     asked = _asked(rng, n, complex_)
@@ -141,9 +143,11 @@ def problem(seed: int) -> Case:
         question |= more
         asked = _entry(rng, n, complex_) if rng.random() < 0.6 else asked
         if "delta" in question and task == "prefer" and 1 < m <= 12 and rng.random() < 0.5:
-            b = _set_aside(rng, b, question, wish, regime)
-            labels["violations"] = str(wish["allow_violations"])
-    return Case(seed, U, *_scaled(size, b, question, wish), matrices, asked, size, labels, given)
+            b = _set_aside(rng, b, question, preference, regime)
+            labels["violations"] = str(preference["allow_violations"])
+    return Case(
+        seed, U, *_scaled(size, b, question, preference), matrices, asked, size, labels, given
+    )
 
 
 def sizes(U: Any, W: Any) -> Any:
@@ -182,11 +186,15 @@ def _entry(rng: np.random.Generator, n: int, complex_: bool) -> tuple[Any, Any]:
 
 
 def _set_aside(
-    rng: np.random.Generator, b: Any, question: dict[str, Any], wish: dict[str, Any], regime: str
+    rng: np.random.Generator,
+    b: Any,
+    question: dict[str, Any],
+    preference: dict[str, Any],
+    regime: str,
 ) -> Any:
     """Allow one or two readings to be missed, and put some far off; the readings."""
     allowed = 2 if b.size <= 6 and rng.random() < 0.3 and b.size > 2 else 1
-    wish["allow_violations"] = allowed
+    preference["allow_violations"] = allowed
     off = rng.choice(b.size, int(rng.integers(0, allowed + 2)), replace=False)
     width = np.broadcast_to(question["delta"], b.shape)[off]
     width = np.where(width > 0.0, width, np.median(question["delta"]))
@@ -304,30 +312,30 @@ def _ends(rng: np.random.Generator, value: float, scalar: bool) -> Any:
     return (value - below, np.inf) if rng.random() < 0.5 else (-np.inf, value + above)
 
 
-def _wish(
+def _preference(
     rng: np.random.Generator, task: str, cone: str, truth: Any, question: dict[str, Any],
     labels: dict[str, str],
 ) -> dict[str, Any]:  # fmt: skip
     """Which A is wanted."""
     n, complex_ = len(truth), np.iscomplexobj(truth)
-    wish: dict[str, Any] = {"psd": True} if cone == "psd" else {}
+    preference: dict[str, Any] = {"psd": True} if cone == "psd" else {}
     if task == "slack":
-        wish["slack"] = str(rng.choice(SLACKS))
-        labels["wish"] = f"slack {wish['slack']}"
-        return wish
+        preference["slack"] = str(rng.choice(SLACKS))
+        labels["preference"] = f"slack {preference['slack']}"
+        return preference
     names = {"auto": 0.2, "least_squares": 0.3, "minimax": 0.15}
     if task != "plain":
         names |= {"nearest": 0.15, "center": 0.2, "any": 0.04}
         names |= {"min_trace": 0.12} if cone == "psd" else {}
     prefer = pick(rng, **names)
     if prefer != "auto" or rng.random() < 0.5:
-        wish["prefer"] = prefer
-    labels["wish"] = prefer
+        preference["prefer"] = prefer
+    labels["preference"] = prefer
     if prefer in ("least_squares", "auto") and rng.random() < 0.4:
-        wish["ridge"] = float(10.0 ** rng.uniform(-2, 1))
-    if (prefer == "nearest" or "ridge" in wish) and rng.random() < 0.5:
-        wish["prior"] = hermitian(rng, n, complex_)
-    return wish
+        preference["ridge"] = float(10.0 ** rng.uniform(-2, 1))
+    if (prefer == "nearest" or "ridge" in preference) and rng.random() < 0.5:
+        preference["prior"] = hermitian(rng, n, complex_)
+    return preference
 
 
 def _asked(rng: np.random.Generator, n: int, complex_: bool) -> tuple[Any, Any]:
@@ -348,10 +356,10 @@ def _asked(rng: np.random.Generator, n: int, complex_: bool) -> tuple[Any, Any]:
 
 
 def _scaled(
-    size: float, b: Any, question: dict[str, Any], wish: dict[str, Any]
+    size: float, b: Any, question: dict[str, Any], preference: dict[str, Any]
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """The same for a matrix `size` times as large."""
-    question, wish = dict(question), dict(wish)
+    question, preference = dict(question), dict(preference)
     for name in ("delta", "trace"):
         if name in question:
             value = question[name]
@@ -362,6 +370,6 @@ def _scaled(
     if "constraints" in question:
         question["constraints"] = [(C, size * lo, size * hi) for C, lo, hi in
                                    question["constraints"]]  # fmt: skip
-    if "prior" in wish:
-        wish["prior"] = size * wish["prior"]
-    return (None if b is None else size * b), question, wish
+    if "prior" in preference:
+        preference["prior"] = size * preference["prior"]
+    return (None if b is None else size * b), question, preference

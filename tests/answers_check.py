@@ -61,8 +61,8 @@ def solve(case: answers.Case) -> Any:
 
 def gap_of(case: answers.Case) -> dict[str, float]:
     """A gap that is `CLOSE`, for methods stop at the one that is asked."""
-    if case.has_tolerance or case.wish.get("prefer") != "minimax":
-        return {} if case.wish.get("prefer") == "any" else {"gap": GAP}
+    if case.has_tolerance or case.preference.get("prefer") != "minimax":
+        return {} if case.preference.get("prefer") == "any" else {"gap": GAP}
     value = objectives.best(truth.model(case), "minimax")
     return {"gap": min(0.01, 0.5 * CLOSE * (1.0 + value) / max(value, CLOSE))}
 
@@ -75,13 +75,13 @@ def check(case: answers.Case) -> Outcome:
     except truth.Unsure as unsure:
         findings = []
         compared.append(f"truth unknown: {unsure}"[:40])
-    kind = case.labels["wish"]
+    kind = case.labels["preference"]
     return Outcome(case.seed, kind, tuple(compared), tuple(findings))
 
 
 def _check(case: answers.Case, compared: list[str]) -> Findings:
     q = truth.model(case)
-    soft = "slack" in case.wish
+    soft = "slack" in case.preference
     fits = truth.verdict(q, soft or not case.has_tolerance)
     if case.allowed and fits != "feasible":
         fits = truth.verdict_of_sets(q)
@@ -121,11 +121,11 @@ def _check(case: answers.Case, compared: list[str]) -> Findings:
 def best(q: truth.Model, result: Any, met: bool) -> tuple[str, float | None]:
     """Which preference was answered, and the best value of it; None where there is none."""
     case, prefer = q.case, str(result.prefer)
-    if "slack" in case.wish:
-        return prefer, 0.0 if met else objectives.least_slack(q, case.wish["slack"])
+    if "slack" in case.preference:
+        return prefer, 0.0 if met else objectives.least_slack(q, case.preference["slack"])
     if prefer == "any":
         return prefer, None
-    if prefer == "nearest" and "prior" not in case.wish:
+    if prefer == "nearest" and "prior" not in case.preference:
         return prefer, objectives.nearest_to(q, multiple_of_identity(q) * np.eye(case.n))
     return prefer, objectives.best(q, prefer)
 
@@ -171,10 +171,10 @@ def objective(q: truth.Model, result: Any, met: bool, compared: list[str]) -> Fi
 def asked(q: truth.Model, result: Any) -> Findings:
     """Whether the preference answered is the one asked for, or that which stands in for it."""
     case, used = q.case, str(result.prefer)
-    if "slack" in case.wish:
-        right = used == f"slack_{case.wish['slack']}"
-        return [] if right else [f"slack {case.wish['slack']}, answered {used}"]
-    wanted = case.wish.get("prefer", "auto")
+    if "slack" in case.preference:
+        right = used == f"slack_{case.preference['slack']}"
+        return [] if right else [f"slack {case.preference['slack']}, answered {used}"]
+    wanted = case.preference.get("prefer", "auto")
     if wanted == "center" and used == "nearest":
         return [] if not truth.bounded(q) else ["nearest although the fits are a bounded set"]
     if wanted == "center" and used == "center":
@@ -182,7 +182,7 @@ def asked(q: truth.Model, result: Any) -> Findings:
     if wanted != "auto":
         return [] if used == wanted else [f"{wanted} asked for, answered {used}"]
     two = bool(np.any(np.isfinite(q.half[: q.m])))
-    few = case.psd and truth.telling(q) < truth.DETERMINED and not case.wish.get("ridge", 0.0)
+    few = case.psd and truth.telling(q) < truth.DETERMINED and not case.preference.get("ridge", 0.0)
     right = "entropy" if few else "least_squares"
     if case.has_tolerance and not two:
         right = "nearest"
@@ -249,9 +249,9 @@ def problem(seed: int, default: bool = False) -> answers.Case:
     case = answers.problem(seed)
     if not default:
         return case
-    labels = {**case.labels, "wish": "default"}
-    wish = {name: case.wish[name] for name in ("psd",) if name in case.wish}
-    return dataclasses.replace(case, wish=wish, labels=labels)
+    labels = {**case.labels, "preference": "default"}
+    preference = {name: case.preference[name] for name in ("psd",) if name in case.preference}
+    return dataclasses.replace(case, preference=preference, labels=labels)
 
 
 def run(seed: int, default: bool = False) -> Outcome:
@@ -264,7 +264,7 @@ def run(seed: int, default: bool = False) -> Outcome:
         text = f"no answer within {deep.HANG:.0f} s of work"
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-    return Outcome(seed, case.labels["wish"], (), (text,))
+    return Outcome(seed, case.labels["preference"], (), (text,))
 
 
 def _line(o: Outcome) -> str:

@@ -31,7 +31,7 @@ def best(q: Model, prefer: str) -> float:
             found -= 2.0 * BETA * pull(q).kappa * n * math.log(size)
         return found
     if prefer == "nearest":
-        if "prior" in q.case.wish:
+        if "prior" in q.case.preference:
             return size * _value(cp.Minimize(cp.norm(x - _prior(q))), constraints)
         raise Unsure("nearest to the best multiple of I, which the result states")
     if prefer == "min_trace":
@@ -45,9 +45,9 @@ def best(q: Model, prefer: str) -> float:
 
 def _pulled(q: Model, x: Any, prefer: str) -> Any:
     """What least squares adds for A: a given ridge, or the pull of the default rule."""
-    size, n, wish = q.case.size, q.case.n, q.case.wish
-    if "ridge" in wish and prefer == "least_squares":
-        return wish["ridge"] * size**2 * cp.sum_squares(x - _prior(q))
+    size, n, preference = q.case.size, q.case.n, q.case.preference
+    if "ridge" in preference and prefer == "least_squares":
+        return preference["ridge"] * size**2 * cp.sum_squares(x - _prior(q))
     if prefer == "least_squares" and (not q.case.has_tolerance or _needs_none(q)):
         return 0.0
     if not q.case.has_tolerance:
@@ -55,11 +55,11 @@ def _pulled(q: Model, x: Any, prefer: str) -> Any:
     found = pull(q)
     identity = q.coordinates(np.eye(n))
     if prefer == "least_squares":
-        goal = _prior(q) if "prior" in wish else found.tau * identity
+        goal = _prior(q) if "prior" in preference else found.tau * identity
         return found.kappa * BETA / found.v * cp.sum_squares(x - goal)
     linear = identity / found.tau
-    if "prior" in wish:
-        linear = q.coordinates(np.linalg.inv(wish["prior"] / size))
+    if "prior" in preference:
+        linear = q.coordinates(np.linalg.inv(preference["prior"] / size))
     if isinstance(q.case.question.get("trace"), float):
         linear = 0.0 * identity
     A = q.cone(x)
@@ -81,7 +81,7 @@ def nearest_to(q: Model, prior: Any) -> float:
 
 
 def _prior(q: Model) -> Any:
-    prior = q.case.wish.get("prior")
+    prior = q.case.preference.get("prior")
     zero = np.zeros(q.G.shape[1])
     return zero if prior is None else q.coordinates(prior / q.case.size)
 

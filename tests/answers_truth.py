@@ -119,9 +119,9 @@ def model(case: Case) -> Model:
     else:
         lo, hi = np.full(m, -np.inf), np.full(m, np.inf)
     equal = lo == hi
-    power = 1 if case.wish.get("slack") in ("max", "sum") else 2  # of the unit, in a weight
+    power = 1 if case.preference.get("slack") in ("max", "sum") else 2  # of the unit, in a weight
     weights = np.broadcast_to(question.get("weights", 1.0), m) * size**power
-    if "slack" not in case.wish and case.has_tolerance:
+    if "slack" not in case.preference and case.has_tolerance:
         upper, lower = np.isfinite(hi), np.isfinite(lo)
         counts = upper & lower
         if "weights" not in question:

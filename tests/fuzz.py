@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import claims
-import claims_wishes
+import claims_preferences
 import exact
 import numpy as np
 import truth
@@ -30,7 +30,7 @@ FAILURES = (
 """Categories that must not occur at all, the gravest first."""
 
 UNDECIDED = "undecided-but-clear"
-WISHES = ("wish", "constraints", "equalities", "weights", "b given", "rank", "mix")
+PREFERRED = ("preference", "constraints", "equalities", "weights", "b given", "rank", "mix")
 OWN_LIMIT = ("gd", "sgd", "cg", "closed_form")
 """Methods that may end undecided where their documentation says so."""
 
@@ -90,10 +90,12 @@ def key_of(case: Case) -> tuple[str, str, str]:
 def words_of(case: Case) -> str:
     """The case in a few words, for the list of failures."""
     labels = case.labels
-    wishes = {k: v for k, v in labels.items() if k in WISHES and v not in ("", "none", "auto")}
+    preferences = {
+        k: v for k, v in labels.items() if k in PREFERRED and v not in ("", "none", "auto")
+    }
     parts = [
         f"m={case.m}, n={case.n}, {labels['field']}",
-        *(f"{name} {value}" for name, value in wishes.items()),
+        *(f"{name} {value}" for name, value in preferences.items()),
         labels["storage"] if labels["storage"] != "plain" else "",
         f"{labels['norms']} norms" if labels["norms"] != "ordinary" else "",
         f"{labels['delta']} delta" if labels["delta"] else "",
@@ -260,7 +262,7 @@ def judge(case: Case, result: Any) -> list[tuple[str, str]]:
         findings.append(undecided(case, result, known))
     if status in (Status.MET, Status.OPTIMAL) and not len(result.set_aside):
         values, room = claims.values_of(case, result.matrix)
-        findings += claims_wishes.objective(case, result, values, room)
+        findings += claims_preferences.objective(case, result, values, room)
     return findings + claims.numbers(case, result)
 
 

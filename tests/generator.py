@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 import exact
+import generator_preferences
 import generator_rows as rows
 import generator_structured as structured
-import generator_wishes as wishes
 import numpy as np
 import scipy.sparse as sp
 from generator_question import ask, pick
@@ -22,7 +22,7 @@ from quadsense.core.matrix import SensedMatrix
 
 DESCENTS = ("gd", "sgd")
 
-WISHES = 20_000
+PREFERRED = 20_000
 """Seeds below ask for any fit, as they always did."""
 
 STRUCTURED = 1_000_000
@@ -197,10 +197,10 @@ def _linear(C: Any) -> Linear:
 
 
 def problem(seed: int) -> Case:
-    """The case of this seed: always the same. From `WISHES` on, one A of all that fit is asked."""
-    if seed < WISHES or (seed >= STRUCTURED and seed % 2):
+    """The case of this seed, always the same; from `PREFERRED` on it asks for one A of all."""
+    if seed < PREFERRED or (seed >= STRUCTURED and seed % 2):
         return _problem(seed)
-    return wishes.add(_problem(seed), np.random.default_rng([20251, seed]))
+    return generator_preferences.add(_problem(seed), np.random.default_rng([20251, seed]))
 
 
 def _problem(seed: int) -> Case:
@@ -233,7 +233,7 @@ def _problem(seed: int) -> Case:
     squares = squares if mix is None else structured.weighed(abs(mix), squares)
     m = len(z)
     z, squares = (np.array([exact.number(v) for v in values]) for values in (z, squares))
-    b, question, wishes = ask(rng, z, squares, size, cone, allowed, twins, notes)
+    b, question, asked = ask(rng, z, squares, size, cone, allowed, twins, notes)
     if W is not None:
         question["mix"] = W
     if conjugate:
@@ -247,17 +247,17 @@ def _problem(seed: int) -> Case:
             options["psd"] = True
     elif rng.random() < 0.1:
         options["psd"] = False if rng.random() < 0.5 else None
-    easy = labels["norms"] == "ordinary" and not wishes["delta"] and wishes["regime"] == "feasible"
+    easy = labels["norms"] == "ordinary" and not asked["delta"] and asked["regime"] == "feasible"
     if cone == "rank" and not (easy and generous(m, n, np.iscomplexobj(meant), r)):
         few = int(rng.integers(0, 6))  # the default of 200 takes seconds, and that at every rank
         options["max_restarts"] = few // 3 if options["rank"] == "auto" else few
     if allowed:
         options["allow_violations"] = min(allowed, max(m - 1, 0))
-    one_sided = wishes["bounds"] in ("lower", "upper", "mixed", "free")
-    options |= _method(rng, labels, cone, wishes["tolerance"] != "none", one_sided)
+    one_sided = asked["bounds"] in ("lower", "upper", "mixed", "free")
+    options |= _method(rng, labels, cone, asked["tolerance"] != "none", one_sided)
     options |= _limits(rng, options)
     start = _start(rng, meant, known, is_factor, size, notes)
-    labels |= wishes | {
+    labels |= asked | {
         "field": "conjugate" if conjugate else "complex" if complex_ else "real",
         "cone": cone,
         "method": options.get("method", "auto"),

@@ -45,7 +45,7 @@ Answer = dict[str, Any]
 
 def names() -> list[tuple[str, int]]:
     """All problems: the generator and the seed."""
-    generated = [("generator", generator.WISHES + seed) for seed in range(GENERATED)]
+    generated = [("generator", generator.PREFERRED + seed) for seed in range(GENERATED)]
     return generated + [("answers", seed) for seed in range(ASKED)]
 
 

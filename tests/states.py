@@ -48,7 +48,7 @@ def _random(m, n, complex_, rank=None, noise=0.0, seed=0):
     return U, b + noise * draw(m)
 
 
-def _wishing(problem, rows, lo=None, hi=None, psd=True, least=1.0):
+def _preferring(problem, rows, lo=None, hi=None, psd=True, least=1.0):
     """The problem with a question about its readings."""
     b = np.asarray(problem.b)
     if lo is None:
@@ -131,22 +131,26 @@ def cases():
         # More unknowns than are found by cuts before the first step.
         wider = _problem(*_random(200, 11 if c else 15, c, rank=2, noise=0.3), 1.0, target=False)
         near = np.asarray(wider.b) - 0.03, np.asarray(wider.b) + 0.03
-        add("least_squares", "least_squares", _wishing(wider, "squares"), 5, 3)
-        add("least_squares ends", "least_squares", _wishing(wider, "squares", *near), 10, 6)
+        add("least_squares", "least_squares", _preferring(wider, "squares"), 5, 3)
+        add("least_squares ends", "least_squares", _preferring(wider, "squares", *near), 10, 6)
         wide, finely = (b - 0.75, b + 0.75), replace(noisy, options={"gap": 1e-8})
-        add("consensus", "consensus", _wishing(finely, "squares", *wide), 2, 2)
-        add("consensus no cone", "consensus", _wishing(finely, "squares", *wide, psd=False), 2, 2)
+        add("consensus", "consensus", _preferring(finely, "squares", *wide), 2, 2)
+        add(
+            "consensus no cone", "consensus", _preferring(finely, "squares", *wide, psd=False), 2, 2
+        )
         # As many as take conjugate gradients: fewer are made orthogonal at once.
         few = _problem(*_random(250, 23 if c else 32, c), 1.0, target=False)
         add(
             "least_squares no cone",
             "least_squares",
-            _wishing(few, "squares", psd=False, least=1e-12),
+            _preferring(few, "squares", psd=False, least=1e-12),
             1,
             1,
         )
         far = np.where(b > np.median(b), 1.5 * b, -np.inf), np.where(b > np.median(b), np.inf, b)
-        add("least_squares misses", "least_squares", _wishing(noisy, "slack_squares", *far), 1, 4)
+        add(
+            "least_squares misses", "least_squares", _preferring(noisy, "slack_squares", *far), 1, 4
+        )
 
         add("low_rank", "low_rank", _problem(*_random(120, 12, c, rank=2), 1e-10, rank=2), 1, 2)
         few, thrice = _random(30, 12, c, rank=2), {"max_restarts": 3}

@@ -1,4 +1,4 @@
-"""Solves that are interrupted: one for each method, stage, kind of data and road, and their bits.
+"""Solves that are interrupted: one for each method, stage, kind of data and task, and their bits.
 
 ``python tests/survival.py --kills 20`` runs each in a process of its own, kills it (SIGKILL) at
 random moments, again and again until it ends by itself, and compares what it came to, bit for bit,

@@ -227,24 +227,26 @@ def _false_objective(subject: Subject, result: Any, lo: Any, hi: Any) -> list[st
 def _cost(subject: Subject, result: Any, lo: Any, hi: Any) -> float | None:
     """Sum of squares, or distance from the prior."""
     claim, A = result.certificate, np.asarray(result.certificate.matrix)
-    wish = claim.objective.preference
+    preference = claim.objective.preference
     D = np.ones(len(A))
     if claim.columns is not None:
         D = np.ldexp(1.0, np.broadcast_to(claim.columns, D.shape).astype(int))
     off = (
         A / np.outer(D, D)
-        - wish.tau * np.eye(len(A))
-        - (0.0 if wish.base is None else np.asarray(wish.base))
+        - preference.tau * np.eye(len(A))
+        - (0.0 if preference.base is None else np.asarray(preference.base))
     )
-    if wish.name == "nearest":
+    if preference.name == "nearest":
         return float(np.linalg.norm(off))
-    if wish.name != "least_squares":
+    if preference.name != "least_squares":
         return None
     two = np.isfinite(lo) & np.isfinite(hi)
     two[claim.set_aside] = False
     middle = subject.b if subject.b is not None else np.where(two, lo / 2 + hi / 2, 0.0)
     z = (values_of(subject, result, A) - middle)[two] / (hi / 2 - lo / 2)[two]
-    return float(z @ z) + (wish.ridge * float(np.linalg.norm(off)) ** 2 if wish.ridge else 0.0)
+    return float(z @ z) + (
+        preference.ridge * float(np.linalg.norm(off)) ** 2 if preference.ridge else 0.0
+    )
 
 
 def _false_rows(subject: Subject, result: Any, lo: Any, hi: Any, values: Any) -> list[str]:

@@ -72,7 +72,7 @@ def misses(U, A, b):
     return float(np.max(np.abs(np.sum((wide.conj() @ A) * wide, axis=1).real - b)))
 
 
-ROADS = {
+TASKS = {
     "cg": ((900, 60), {"method": "cg"}),
     "cg of many rows": ((600, 30), {"method": "cg"}),
     "psd": ((700, 60), {"psd": True, "prefer": "any"}),  # to 1e-6, as in double precision
@@ -81,11 +81,11 @@ ROADS = {
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6, 1e-9])
 @pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
-@pytest.mark.parametrize("road", ROADS)
-def test_coarse_steps_end_in_an_answer_of_float64(road, complex_, tolerance, coarse):
-    size, asked = ROADS[road]
+@pytest.mark.parametrize("task", TASKS)
+def test_coarse_steps_end_in_an_answer_of_float64(task, complex_, tolerance, coarse):
+    size, asked = TASKS[task]
     U, b = problem(*size, complex_)
-    delta = max(tolerance, 1e-6 if road == "psd" else 0.0) * float(b.max())
+    delta = max(tolerance, 1e-6 if task == "psd" else 0.0) * float(b.max())
     with np.errstate(all="raise", under="ignore"):
         result = quadsense.solve(ByTorch(tensor(U)), b, delta=delta, **asked, allow_tf32=True)
     assert result.status == "met"

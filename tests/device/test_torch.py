@@ -436,8 +436,8 @@ def test_a_step_of_minimax_waits_for_numbers_alone(delta, complex_, monkeypatch)
         assert waits <= 60 * steps + 40  # lengths and residuals; a proof in the last ones
 
 
-@pytest.mark.parametrize("road", [{"method": "cg"}, {"rank": 3, "prefer": "any"}])
-def test_no_vector_of_a_step_leaves_the_device(road, monkeypatch):
+@pytest.mark.parametrize("task", [{"method": "cg"}, {"rank": 3, "prefer": "any"}])
+def test_no_vector_of_a_step_leaves_the_device(task, monkeypatch):
     """In a solve: readings, ratios and answers come over, at the beginning, a stride, the end."""
     from quadsense.device import DeviceArray
 
@@ -449,9 +449,9 @@ def test_no_vector_of_a_step_leaves_the_device(road, monkeypatch):
         return seen(self, dtype, copy)
 
     monkeypatch.setattr(DeviceArray, "__array__", counted)
-    result = quadsense.solve(ByTorch(tensor(U)), b, delta=1e-6 * delta, **road)
+    result = quadsense.solve(ByTorch(tensor(U)), b, delta=1e-6 * delta, **task)
     assert result.status == "met"
-    large = [shape for shape in moved if 2000 in shape and "rank" not in road]
+    large = [shape for shape in moved if 2000 in shape and "rank" not in task]
     assert len(large) <= 3
 
 
@@ -464,7 +464,7 @@ def test_importing_the_package_does_not_import_torch():
     assert done.stdout.strip() == "False"
 
 
-def test_kinds_of_tensors_are_among_those_that_all_roads_are_asked_of(tmp_path):
+def test_kinds_of_tensors_are_among_those_that_all_tasks_are_asked_of(tmp_path):
     names = {name for name, *_ in cases(tmp_path, many=False)}
     assert {"torch real", "torch streamed complex", "torch at work real"} <= names
 

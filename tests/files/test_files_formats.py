@@ -52,7 +52,7 @@ def meant(data):
     return U.conj() if data.conjugate else U
 
 
-def wishes(m, seed=1):
+def options(m, seed=1):
     """What may go with U, in all its combinations."""
     rng = np.random.default_rng(seed)
     b = rng.standard_normal(m)
@@ -96,8 +96,8 @@ def assert_same(found, data, table):
 
 @pytest.mark.parametrize(("suffix", "kind"), cover(ALL, KINDS, each=1))
 def test_measurements_come_back_as_they_were_written(tmp_path, suffix, kind):
-    for i, (name, wish) in enumerate(wishes(7).items()):
-        data = quadsense.Measurements(probes(kind), **wish)
+    for i, (name, option) in enumerate(options(7).items()):
+        data = quadsense.Measurements(probes(kind), **option)
         path = tmp_path / f"{i}.{suffix}"
         if "sparse" in kind and suffix in TABLES:
             with pytest.raises(ValueError, match="cannot keep a sparse U, being a"):

@@ -1,4 +1,4 @@
-"""One suite for every kind of probes: products, bounds on their rounding, and every road."""
+"""One suite for every kind of probes: products, bounds on their rounding, and every task."""
 
 import numpy as np
 import pytest
@@ -150,7 +150,7 @@ def test_rounding_is_within_its_bound(case, rng):
         assert np.all(error <= 1e-10 * np.linalg.norm(X) ** 2)
 
 
-ROADS = {
+TASKS = {
     "consistent": {},
     "cg": {"method": "cg"},
     "gd": {"method": "gd"},
@@ -170,9 +170,9 @@ ROADS = {
 }
 
 
-def question(U, road):
-    """Readings and arguments of a road: a matrix of rank 2, or what contradicts itself."""
-    named = {"delta": 1e-6, **ROADS[road]}
+def question(U, task):
+    """Readings and arguments of a task: a matrix of rank 2, or what contradicts itself."""
+    named = {"delta": 1e-6, **TASKS[task]}
     rng = np.random.default_rng(3)
     X = gaussian_rows(rng, U.shape[1], 2, np.iscomplexobj(U))
     b = np.sum(np.abs(U.conj() @ X) ** 2, axis=1)
@@ -193,13 +193,13 @@ def question(U, road):
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "road"),
-    cover(SEEN, [(size, road) for size in SIZES for road in ROADS], each=2),
+    ("name", "size", "task"),
+    cover(SEEN, [(size, task) for size in SIZES for task in TASKS], each=2),
 )
-def test_every_road_gives_the_verdict_of_the_array(case, road):
+def test_every_task_gives_the_verdict_of_the_array(case, task):
     given, U, named = case
-    asked = question(U, road)
-    if road in ("gd", "sgd") and hasattr(given, "held_as") and given.held_as("device") is not None:
+    asked = question(U, task)
+    if task in ("gd", "sgd") and hasattr(given, "held_as") and given.held_as("device") is not None:
         asked["delta"] *= 1e4  # on a CPU, every call of torch costs as much as ten steps
     truth = quadsense.solve(U, **asked)
     result = quadsense.solve(given, **asked, **named)
@@ -212,7 +212,7 @@ def test_every_road_gives_the_verdict_of_the_array(case, road):
         z = np.einsum("ij,jk,ik->i", U.conj(), to_numpy(result.A), U).real - b
         assert np.max(np.abs(z)) <= asked["delta"] * (1 + 1e-9)
     # With a rank, A is the only one near itself; others may fit too, and be found first.
-    alone = truth.unique and "rank" not in asked and road != "violations"
+    alone = truth.unique and "rank" not in asked and task != "violations"
     if alone and truth.status == "met":  # within delta of it
         assert np.linalg.norm(to_numpy(result.A) - truth.A) <= 1e-3 * np.linalg.norm(truth.A)
     if truth.status == "infeasible" and "allow_violations" not in asked:

@@ -556,18 +556,18 @@ def test_a_method_that_reads_rows_one_by_one_is_refused():
         METHODS._registered.clear()
 
 
-ROADS = ["consistent", "no delta", "infeasible", "psd", "psd infeasible", "rank", "bounds"]
+TASKS = ["consistent", "no delta", "infeasible", "psd", "psd infeasible", "rank", "bounds"]
 
 
 @pytest.mark.parametrize(
-    ("name", "road"),
-    [*cover(NAMES[::2], ROADS), *(deep(*pair) for pair in product(NAMES[1::2], ROADS))],
+    ("name", "task"),
+    [*cover(NAMES[::2], TASKS), *(deep(*pair) for pair in product(NAMES[1::2], TASKS))],
 )
-def test_sums_of_every_kind_of_probes_give_the_verdict_of_the_array(tmp_path, name, road):
+def test_sums_of_every_kind_of_probes_give_the_verdict_of_the_array(tmp_path, name, task):
     given, U, named = next(rest for each, *rest in cases(tmp_path, many=True) if each == name)
     m = len(U)
     W = sp.csr_array(sp.eye_array(m) + 0.25 * sp.eye_array(m, k=1) - 0.25 * sp.eye_array(m, k=-2))
-    asked = question(U, road)
+    asked = question(U, task)
     if asked["b"] is not None:
         asked["b"] = W @ asked["b"]
     else:

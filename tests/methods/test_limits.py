@@ -1,4 +1,4 @@
-"""Limits, Ctrl-C and timings hold on every road, by a clock that ticks at each look."""
+"""Limits, Ctrl-C and timings hold for every task, by a clock that ticks at each look."""
 
 import itertools
 import os
@@ -30,7 +30,7 @@ def noisy(m, n, complex_=False, rank=None, noise=1.0):
     return U, b + noise * rng.standard_normal(m)
 
 
-ROADS = {
+TASKS = {
     "gd": (noisy(40, 12), {"delta": 1e-4, "method": "gd"}),
     "gd orthonormal": ((np.eye(12), np.arange(12.0)), {"delta": 1e-9, "method": "gd"}),
     "sgd": (noisy(40, 12), {"delta": 1e-4, "method": "sgd", "rng": 0}),
@@ -85,10 +85,10 @@ def sound(result, U, arguments):
     np.testing.assert_allclose(result.residuals, read - result.certificate_b, atol=1e-9 * scale)
 
 
-@pytest.mark.parametrize("road", [deep(road) if road in LONG else road for road in ROADS])
-def test_a_solve_may_be_stopped_at_any_look(road):
+@pytest.mark.parametrize("task", [deep(task) if task in LONG else task for task in TASKS])
+def test_a_solve_may_be_stopped_at_any_look(task):
     """The time limit is over at the first look, the second, ...: there is a sound result each."""
-    (U, b), arguments = ROADS[road]
+    (U, b), arguments = TASKS[task]
     whole = Ticking()
     by_clock(whole, U, b, **arguments, time_limit=1e9)
     stops = sorted({*range(1, 20), *np.geomspace(20, whole.count, 10).astype(int)})
@@ -186,9 +186,9 @@ def test_the_objective_is_certified_under_an_assumed_bound_where_none_is_proved_
     assert result.verify(U, b)
 
 
-@pytest.mark.parametrize("road", [deep(road) if road in LONG else road for road in ROADS])
-def test_ctrl_c_at_any_look_keeps_the_result(road):
-    (U, b), arguments = ROADS[road]
+@pytest.mark.parametrize("task", [deep(task) if task in LONG else task for task in TASKS])
+def test_ctrl_c_at_any_look_keeps_the_result(task):
+    (U, b), arguments = TASKS[task]
     whole = Ticking()
     by_clock(whole, U, b, **arguments, time_limit=1e9)
 
@@ -210,7 +210,7 @@ def test_ctrl_c_at_any_look_keeps_the_result(road):
 
 @pytest.mark.slow
 def test_timings_add_up_to_the_wall_clock():
-    for (U, b), arguments in ROADS.values():
+    for (U, b), arguments in TASKS.values():
         quadsense.solve(U, b, **arguments)
         begin = time.perf_counter()
         result = quadsense.solve(U, b, **arguments)
@@ -222,19 +222,19 @@ def test_timings_add_up_to_the_wall_clock():
 
 @pytest.mark.slow
 def test_timings_name_the_parts():
-    (U, b), arguments = ROADS["auto, infeasible"]
+    (U, b), arguments = TASKS["auto, infeasible"]
     parts = quadsense.solve(U, b, **arguments).timings
     assert {"prepare", "cg", "minimax", "certify", "proofs", "answer"} <= parts.keys()
-    (U, b), arguments = ROADS["gd"]
+    (U, b), arguments = TASKS["gd"]
     assert "K" in quadsense.solve(U, b, **arguments).timings
-    (U, b), arguments = ROADS["allow_violations"]
+    (U, b), arguments = TASKS["allow_violations"]
     assert "outliers" in quadsense.solve(U, b, **arguments).timings
     spectral = quadsense.solve_spectral(quadsense.SpectralOracle(np.diag([1.0, 2.0])), np.eye(2))
     assert {"prepare", "spectral", "certify"} <= spectral.timings.keys()
 
 
 def test_psd_without_delta_is_run_by_the_loop():
-    (U, b), _ = ROADS["psd, no delta"]
+    (U, b), _ = TASKS["psd, no delta"]
     asked = {"psd": True, "prefer": "minimax"}
     seen = []
     result = quadsense.solve(U, b, callback=lambda at: seen.append(at.n_iter), **asked)

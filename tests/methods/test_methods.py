@@ -30,7 +30,7 @@ SHAPES = [
 ]
 
 
-def wishes():
+def options():
     """Every question that `solve` accepts, as far as the choice of a method goes."""
     for psd, one_sided, target, orthonormal in product((False, True), repeat=4):
         yield {"psd": psd, "one_sided": one_sided, "target": target, "orthonormal": orthonormal}
@@ -91,9 +91,9 @@ def test_a_method_without_its_functions_or_with_a_taken_name_is_refused():
         register(type("Other", (Toy,), {"without_tolerance": True}))
 
 
-@pytest.mark.parametrize("wish", list(wishes()), ids=str)
-def test_auto_begins_with_exactly_one_method_and_it_can_do_what_is_asked(wish):
-    shape = Shape(m=30, n=10, **wish)
+@pytest.mark.parametrize("option", list(options()), ids=str)
+def test_auto_begins_with_exactly_one_method_and_it_can_do_what_is_asked(option):
+    shape = Shape(m=30, n=10, **option)
     suited = [name for name in METHODS if METHODS.traits(name).suits(shape) is not None]
     assert len(suited) == 1
     plan = make_plan(shape)
@@ -165,7 +165,7 @@ def test_auto_takes_a_registered_method_where_it_says_so():
 
 def test_what_a_registered_method_cannot_do_is_refused(toy):
     p = quadsense.datasets.gaussian(6, 15, seed=0)
-    for wish, words in (
+    for option, words in (
         (
             {"psd": True, "delta": 0.1},
             "'toy' cannot keep A positive semidefinite; 'psd' and 'conic' and 'least_squares' and "
@@ -180,7 +180,7 @@ def test_what_a_registered_method_cannot_do_is_refused(toy):
         ({"delta": 0.1, "relaxation": 3.0}, "relaxation must lie between 0 and 2"),
     ):
         with pytest.raises(ValueError, match=re.escape(words)):
-            quadsense.solve(p.U, p.b, method="toy", **wish)
+            quadsense.solve(p.U, p.b, method="toy", **option)
     with pytest.raises(ValueError, match="method 'cg' takes no 'relaxation'; toy does"):
         quadsense.solve(p.U, p.b, method="cg", delta=0.1, relaxation=1.0)
 

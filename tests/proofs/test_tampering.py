@@ -256,7 +256,7 @@ def _changed_objectives(objective):
     def stating(**fields):
         return dataclasses.replace(objective, **fields)
 
-    wish = objective.preference
+    preference = objective.preference
     for name in ("value", "lower", "upper", "gap"):
         for text, new in _changed_numbers(getattr(objective, name)):
             yield f"{name} {text}", stating(**{name: new})
@@ -266,10 +266,13 @@ def _changed_objectives(objective):
         for text, new in _changed_arrays(objective.dual):
             yield f"dual {text}", stating(dual=new)
     for name in WORDS["prefer"]:
-        yield name, stating(preference=dataclasses.replace(wish, name=name))
+        yield name, stating(preference=dataclasses.replace(preference, name=name))
     for name in ("tau", "ridge"):
-        for text, new in _changed_numbers(getattr(wish, name)):
-            yield f"{name} {text}", stating(preference=dataclasses.replace(wish, **{name: new}))
+        for text, new in _changed_numbers(getattr(preference, name)):
+            yield (
+                f"{name} {text}",
+                stating(preference=dataclasses.replace(preference, **{name: new})),
+            )
 
 
 def _changed_facts(facts):

@@ -23,7 +23,7 @@ FORMS = {
     "tiny norms": lambda U: 1e-90 * U,
     "sparse": lambda U: sp.csr_array(np.where(np.abs(U) > 1.5, U, 0.0)),
 }
-ROADS = {
+TASKS = {
     "cg": {"method": "cg"},
     "minimax": {"method": "minimax"},
     "psd": {"psd": True, "prefer": "any"},
@@ -47,56 +47,56 @@ def peak(call):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("form", "road"), cover(FORMS, ROADS, quick=4))
-def test_no_more_memory_is_taken_than_planned(form, road, rng):
-    m, n = (600, 90) if road in ("minimax", "gd", "conic") else (6000, 90)
-    if road == "least_squares":  # tracing takes its time where many small arrays are made
+@pytest.mark.parametrize(("form", "task"), cover(FORMS, TASKS, quick=4))
+def test_no_more_memory_is_taken_than_planned(form, task, rng):
+    m, n = (600, 90) if task in ("minimax", "gd", "conic") else (6000, 90)
+    if task == "least_squares":  # tracing takes its time where many small arrays are made
         m, n = 2000, 40
     U = FORMS[form](gaussian_rows(rng, m, n, False))
     dense = U.toarray() if sp.issparse(U) else U.astype(np.float64)
     X = rng.standard_normal((n, 2))
     b = np.sum((dense @ X) ** 2, axis=1)
     result, taken = peak(
-        lambda: quadsense.solve(U, b, delta=0.02 * b.max(), rng=0, time_limit=20, **ROADS[road])
+        lambda: quadsense.solve(U, b, delta=0.02 * b.max(), rng=0, time_limit=20, **TASKS[task])
     )
     assert taken <= 1.25 * result.plan["memory"]
     assert result.plan["memory"] <= 12 * taken  # nor is it far more: nothing is refused for that
 
 
 @pytest.mark.parametrize(
-    ("road", "conjugate"),
+    ("task", "conjugate"),
     cover(["cg", "psd", "least_squares", "consensus", "low_rank"], [False, True], quick=2),
 )
-def test_complex_rows_are_counted_as_they_are_copied(conjugate, road, rng):
-    m, n = (1500, 24) if road in ("least_squares", "consensus") else (6000, 60)
+def test_complex_rows_are_counted_as_they_are_copied(conjugate, task, rng):
+    m, n = (1500, 24) if task in ("least_squares", "consensus") else (6000, 60)
     U = gaussian_rows(rng, m, n, True)
     x = rng.standard_normal((n, 2))
     b = np.sum(np.abs(U.conj() @ x) ** 2, axis=1)
-    if road == "consensus":  # a contradiction: the plan counts what a proof of one takes
+    if task == "consensus":  # a contradiction: the plan counts what a proof of one takes
         b += rng.uniform(-0.05, 0.05, m) * b.max()
     result, taken = peak(
         lambda: quadsense.solve(
-            U, b, delta=0.02 * b.max(), conjugate=conjugate, rng=0, **ROADS[road]
+            U, b, delta=0.02 * b.max(), conjugate=conjugate, rng=0, **TASKS[task]
         )
     )
     assert taken <= 1.25 * result.plan["memory"] <= 15 * taken
 
 
-@pytest.mark.parametrize("road", ["cg", "psd"])
-def test_a_dense_start_is_counted(road, rng):
+@pytest.mark.parametrize("task", ["cg", "psd"])
+def test_a_dense_start_is_counted(task, rng):
     n = 700
     U = unit(gaussian_rows(rng, 60, n, False))
     S = rng.standard_normal((n, n))
-    wishes = {"delta": 0.1, "start": S @ S.T, **ROADS[road]}
+    options = {"delta": 0.1, "start": S @ S.T, **TASKS[task]}
     b = readings(U, S @ S.T) + 1.0
-    result, taken = peak(lambda: quadsense.solve(U, b, **wishes))
+    result, taken = peak(lambda: quadsense.solve(U, b, **options))
     assert 2 * 8 * n * n <= taken <= 1.25 * result.plan["memory"]
-    without = quadsense.solve(U, b, delta=0.1, **ROADS[road]).plan["memory"]
+    without = quadsense.solve(U, b, delta=0.1, **TASKS[task]).plan["memory"]
     assert result.plan["memory"] - without == 3 * 8 * n * n
-    word = quadsense.solve(U, b, delta=0.1, start="zero", **ROADS[road]).plan["memory"]
+    word = quadsense.solve(U, b, delta=0.1, start="zero", **TASKS[task]).plan["memory"]
     warm = quadsense.solve(U, b, delta=0.1, method="cg")  # coefficients, no matrix
     assert word == without
-    assert quadsense.solve(U, b, delta=0.1, start=warm, **ROADS[road]).plan["memory"] == without
+    assert quadsense.solve(U, b, delta=0.1, start=warm, **TASKS[task]).plan["memory"] == without
 
 
 @pytest.mark.parametrize("psd", [False, True])
@@ -189,10 +189,10 @@ def test_few_rows_are_expected_to_be_met_by_the_first_method():
 
 
 @pytest.mark.parametrize(
-    "wish", [{}, {"psd": True}, {"psd": True, "rank": 3}, {"target": False}, {"complex": True}]
+    "option", [{}, {"psd": True}, {"psd": True, "rank": 3}, {"target": False}, {"complex": True}]
 )
-def test_predictions_grow_with_the_problem(wish):
-    plans = [make_plan(Shape(m=20 * n // 4, n=n, **wish)) for n in (40, 80, 160, 320, 640)]
+def test_predictions_grow_with_the_problem(option):
+    plans = [make_plan(Shape(m=20 * n // 4, n=n, **option)) for n in (40, 80, 160, 320, 640)]
     for small, large in pairwise(plans):
         assert small.seconds < large.seconds and small.memory < large.memory
 
@@ -200,9 +200,9 @@ def test_predictions_grow_with_the_problem(wish):
 def test_the_shape_knows_how_much_the_residual_must_fall(rng):
     U = unit(gaussian_rows(rng, 50, 20, False))
     b = readings(U, np.diag(np.arange(20.0)))
-    wishes = {"psd": False, "rank": None, "target": True}
+    options = {"psd": False, "rank": None, "target": True}
     ratios = [
-        shape_of(quadsense.Measurements(U, b, delta=delta), **wishes).ratio
+        shape_of(quadsense.Measurements(U, b, delta=delta), **options).ratio
         for delta in (100.0, 1e-1, 1e-5)
     ]
     assert ratios[0] == 1.0 and ratios[2] > 1000 * ratios[1] > 1000 * ratios[0]

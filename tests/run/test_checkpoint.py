@@ -26,7 +26,7 @@ from quadsense.methods import METHODS
 from quadsense.query import plan
 from quadsense.run import fingerprint
 from quadsense.run.journal import Journal
-from quadsense.stages import path as road
+from quadsense.stages import path as solve_path
 from quadsense.system.machine import Rates
 
 HERE = Path(__file__).parents[1]
@@ -162,13 +162,13 @@ def test_a_time_limit_counts_from_the_call_and_the_next_call_goes_on(name, tmp_p
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_writes_a_last_checkpoint(number, tmp_path, monkeypatch):
     """At once, however seldom it would be written otherwise; the solve goes on from that stride."""
-    seen, put_together = [], road.to_result
+    seen, put_together = [], solve_path.to_result
 
     def later(*arguments):
         assert (tmp_path / "c" / "current.npz").exists()
         return put_together(*arguments)
 
-    monkeypatch.setattr(road, "to_result", later)
+    monkeypatch.setattr(solve_path, "to_result", later)
 
     def press(at):
         seen.append(at.n_iter)

@@ -49,16 +49,19 @@ def test_nearly_every_case_is_compared():
 
 def test_the_generator_reaches_every_kind_of_question():
     cases = [answers.problem(seed) for seed in range(400)]
-    names = ("field", "cone", "tolerance", "sides", "constraints", "wish", "b", "weights")
+    names = ("field", "cone", "tolerance", "sides", "constraints", "preference", "b", "weights")
     seen = {name: {c.labels.get(name) for c in cases} - {None} for name in names}
     assert seen["field"] == {"real", "complex"} and seen["cone"] == {"symmetric", "psd"}
     assert seen["tolerance"] == {"scalar", "rows", "rtol", "bounds", "none"}
     assert seen["sides"] == {"two", "lower", "upper", "mixed"}
     assert seen["constraints"] == {"none", "trace", "linear", "both"}
-    assert seen["wish"] == {*answers.PREFERENCES, *(f"slack {name}" for name in answers.SLACKS)}
+    assert seen["preference"] == {
+        *answers.PREFERENCES,
+        *(f"slack {name}" for name in answers.SLACKS),
+    }
     assert seen["b"] == {"with bounds", "none"} and seen["weights"] == {"True", "False"}
     assert any("equalities" in c.labels for c in cases)
-    assert {"ridge", "prior"} <= {name for c in cases for name in c.wish}
+    assert {"ridge", "prior"} <= {name for c in cases for name in c.preference}
 
 
 def test_the_generator_reaches_every_kind_of_rows():
@@ -77,11 +80,11 @@ def test_the_generator_reaches_every_kind_of_rows():
     assert any(np.count_nonzero(C) == 2 for C in imaginary)
 
 
-def _answered(wish):
-    """The first answered case of this wish, and its result."""
+def _answered(preference):
+    """The first answered case of this preference, and its result."""
     for seed in range(400):
         case = answers.problem(seed)
-        if case.labels["wish"] != wish or case.n < 2:
+        if case.labels["preference"] != preference or case.n < 2:
             continue
         result = answers_check.solve(case)
         if (
@@ -93,16 +96,16 @@ def _answered(wish):
             )
         ):
             return case, result
-    raise AssertionError(f"no case of {wish}")
+    raise AssertionError(f"no case of {preference}")
 
 
-WISHES = ("least_squares", "nearest", "center", "min_trace", "minimax", "slack max", "slack sum",
+PREFERRED = ("least_squares", "nearest", "center", "min_trace", "minimax", "slack max", "slack sum",
           "slack squares")  # fmt: skip
 
 
-@pytest.mark.parametrize("wish", WISHES)
-def test_a_changed_answer_is_not_verified(wish):
-    case, result = _answered(wish)
+@pytest.mark.parametrize("preference", PREFERRED)
+def test_a_changed_answer_is_not_verified(preference):
+    case, result = _answered(preference)
     tolerance = {k: v for k, v in case.question.items() if k in ("delta", "rtol", "bounds")}
     certificate, claim = result.certificate, result.certificate.objective
 

@@ -9,7 +9,7 @@ import deep
 import exact
 import fuzz
 import generator
-import generator_wishes
+import generator_preferences
 import numpy as np
 import pytest
 from helpers import sampled
@@ -56,7 +56,7 @@ FOUND = [6762, 9168, 9951, 11764, 15598, 16065]
 
 FIRST = [
     *sampled(range(0, 300, CHUNK), 2),
-    *sampled(range(generator.WISHES, generator.WISHES + 300, CHUNK), 2),
+    *sampled(range(generator.PREFERRED, generator.PREFERRED + 300, CHUNK), 2),
     *sampled(range(generator.STRUCTURED, generator.STRUCTURED + 300, CHUNK), 2),
 ]
 
@@ -144,7 +144,7 @@ def test_the_generator_reaches_every_kind_of_probes_and_of_sums():
     notes = {note for case in cases for note in case.notes}
     assert {"zero row", "zero row of mix", "duplicates in mix", "duplicates"} <= notes
     assert all(case.mix is not None or case.dense is not None for case in cases)
-    assert {case.labels.get("wish") is None for case in cases} == {True, False}
+    assert {case.labels.get("preference") is None for case in cases} == {True, False}
 
 
 @pytest.mark.parametrize("seed", range(generator.STRUCTURED, generator.STRUCTURED + 40))
@@ -161,11 +161,16 @@ def test_dense_rows_and_sums_read_what_the_package_reads(seed):
     assert (np.abs(U.forward(A) - expected) <= 1e-12 * size).all()
 
 
-def test_the_generator_reaches_every_kind_of_wish():
-    cases = [generator.problem(seed) for seed in range(generator.WISHES, generator.WISHES + 500)]
-    seen = {n: {c.labels.get(n) for c in cases} for n in ("wish", "constraints", "rank", "b given")}
+def test_the_generator_reaches_every_kind_of_preference():
+    cases = [
+        generator.problem(seed) for seed in range(generator.PREFERRED, generator.PREFERRED + 500)
+    ]
+    seen = {
+        n: {c.labels.get(n) for c in cases}
+        for n in ("preference", "constraints", "rank", "b given")
+    }
     slacks = {"slack max", "slack sum", "slack squares"}
-    assert seen["wish"] == {*generator_wishes.PREFERENCES} | slacks
+    assert seen["preference"] == {*generator_preferences.PREFERENCES} | slacks
     assert seen["constraints"] == {"none", "trace", "linear", "both"}
     assert seen["rank"] == {None, "(p, q)"} and seen["b given"] == {"", "b"}
     given = {name for case in cases for name in (*case.options, *case.question)}

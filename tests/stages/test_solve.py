@@ -341,16 +341,16 @@ class NoFloat64:
         return {"float32": array_api_strict.float32, "complex64": array_api_strict.complex64}
 
 
-@pytest.mark.parametrize("wishes", [{}, {"rank": 2}, {"psd": True}, {"method": "gd"}])
-def test_arrays_of_a_namespace_without_float64_are_read_into_numpy(wishes, monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"rank": 2}, {"psd": True}, {"method": "gd"}])
+def test_arrays_of_a_namespace_without_float64_are_read_into_numpy(options, monkeypatch):
     p = quadsense.datasets.gaussian(n=12, m=60, rank=2, seed=0)
     U = array_api_strict.asarray(p.U.astype(np.float32))
     b = array_api_strict.asarray(p.b.astype(np.float32))
-    own = quadsense.solve(U, b, delta=0.01, **wishes)
+    own = quadsense.solve(U, b, delta=0.01, **options)
     assert isinstance(own.A, type(U))
     assert own.A.dtype == array_api_strict.float64
     monkeypatch.setattr(array_api_strict, "__array_namespace_info__", NoFloat64)
-    result = quadsense.solve(U, b, delta=0.01, **wishes)
+    result = quadsense.solve(U, b, delta=0.01, **options)
     assert isinstance(result.A, np.ndarray)
     assert result.A.dtype == np.float64
     assert result.success and result.certificate.verify(U, b)

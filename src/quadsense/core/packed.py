@@ -35,6 +35,11 @@ that is packed and unpacked by one look-up."""
 SQRT2 = float(np.sqrt(2.0))  # off the diagonal, so that the norms agree
 
 
+def real_units(is_complex: bool) -> tuple[Any, ...]:
+    """Return the numbers of which real multiples make up the entries: 1, and i if complex."""
+    return (1.0, 1j) if is_complex else (1.0,)
+
+
 def size_of(n: int, is_complex: bool) -> int:
     """Return the number of real unknowns of a matrix of order n."""
     return n * n if is_complex else n * (n + 1) // 2

@@ -18,6 +18,7 @@ from quadsense.core import packed
 from quadsense.core.intervals import ZERO_SHARE, Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.base import DIAGONAL_SHIFT, MIN_RESIDUAL
 from quadsense.methods.traits import MAX_MOVED_UNKNOWNS
 from quadsense.proofs.costs import conjugate_above, permitted
 from quadsense.proofs.definite import cholesky, solve
@@ -29,8 +30,8 @@ MAX_ROW_FLOPS = 1e7
 """Work up to which all rows are factored by reflections: weights may differ by more than a normal
 matrix can hold."""
 
-MIN_RESIDUAL, MAX_MOVES = 1e-15, 4
-"""Residual relative to its parts at which moving is of no use, and how often it is done."""
+MAX_MOVES = 4
+"""How often a vector is moved."""
 
 UNNOTICED_SHARE = 0.1
 """Share of the gap that may be lost."""
@@ -208,7 +209,7 @@ def _moves(F: Sensing, freedom: Vector) -> Callable[[Real], Vector] | None:
         return _by_rows(F, np.sqrt(freedom))
     M = F.normal(freedom)
     look(cholesky_flops(len(M)))
-    M[np.diag_indices(len(M))] += 1e-14 * float(np.trace(M)) / len(M)
+    M[np.diag_indices(len(M))] += DIAGONAL_SHIFT * float(np.trace(M)) / len(M)
     factor = cholesky(M, overwrite=True)
     if factor is None:
         return None

@@ -285,6 +285,21 @@ MAX_REFINEMENTS = 3
 MIN_AMPLE_ROWS = 4
 """Rows per unknown from which they are ample: almost any search ends at the fit."""
 
+DEVICE_STEPS_PER_LOOK = 8
+"""Conjugate gradients on a device between two looks at their residual, which wait for it."""
+
+AIMED_GAP = 0.9
+"""Share of the gap that is aimed at: what is proved from the data loses a little to rounding."""
+
+MIN_RESIDUAL = 1e-15
+"""Residual, relative to its parts, at which a solution is left alone."""
+
+DIAGONAL_SHIFT = 1e-14
+"""Share of its mean or largest entry that is added to a diagonal before it is factored."""
+
+PROGRESS_SHARE = 0.9
+"""What is left must fall below that share of what was left, in some steps, to count as progress."""
+
 SHORT_STRIDE_FLOPS = 1e8
 """Work of the steps between two looks, of methods whose steps are cheap: some milliseconds."""
 

@@ -76,6 +76,9 @@ Cone: TypeAlias = Literal["symmetric", "psd", "rank"]
 HALF_RATE = 70.0
 """Columns at which products with blocks of U run at half the rate of large square ones."""
 
+VECTORS = 12
+"""Numbers per row that are held, in methods that keep only a few vectors (measured)."""
+
 MAX_MOVED_UNKNOWNS = 2000
 """Unknowns up to which a dual vector is moved for its proof: at the cost of a step."""
 

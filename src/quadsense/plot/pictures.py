@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, is_array, to_numpy
 from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm
-from quadsense.core.intervals import EPS
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import EIGENVALUE_ERROR, SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.ranges import Interval
@@ -37,9 +36,6 @@ FEW_EIGENVALUES = 12
 
 PRODUCTS = 48
 """Products with a matrix that finding these takes, about."""
-
-SLIP = 16.0
-"""Roundings of the largest eigenvalue, per unit of the order, that another may be off by."""
 
 MOST_POINTS = 1500
 """Rows up to which each is a point; of more, a picture shows how many are where."""
@@ -194,7 +190,7 @@ class SpectrumPicture:
 
 def rounding_of(values: Vector) -> float:
     """Return the size up to which a computed eigenvalue cannot be told from 0."""
-    return SLIP * EPS * values.size * float(np.max(np.abs(values), initial=0.0))
+    return 2.0 * EIGENVALUE_ERROR * values.size * float(np.max(np.abs(values), initial=0.0))
 
 
 def spectrum_of(matrix: SensedMatrix) -> SpectrumPicture | None:

@@ -305,6 +305,9 @@ def best_error_bound(
 # --- proofs with small supports, and the fewest rows that all supports have a share in ------
 
 
+PROOF_PRODUCTS = 10.0
+"""Multiplications per row and entry of A that a dual vector and the proof of its bound take."""
+
 MOST_NODES = 100
 """Nodes of the branch and bound for a hitting set: a second at the most."""
 

@@ -8,7 +8,6 @@ M with the same properties is near is proved from the smallest eigenvalue of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,6 @@ from quadsense.proofs.rounding import COMPLEX, SPARE_OF_NESTED
 from quadsense.proofs.symmetric import SHARES, smallest_of_gram
 
 Matrix = npt.NDArray[Any]
-
-LITTLE = (0.0, 1e-6, 1e-3, 0.05)
-"""Readings of a unit direction that may be meant to be 0."""
 
 FLAT = 1e-7
 """Reading of a direction, or product with it, relative to its parts, that is taken for 0."""
@@ -73,7 +69,7 @@ def _is_matrix(F: Sensing, question: Question, live: npt.NDArray[np.bool_], M: M
     upper, lower = question.hi < np.inf, question.lo > -np.inf
     M = 0.5 * (M + M.conj().T)
     pattern = M != 0.0
-    asks = live & (upper | lower) & _sees(F, pattern)
+    asks = live & (upper | lower) & sees(F, pattern)
     size = float(np.linalg.norm(M)) * (1.0 + sum_error(F.n * F.n))
     v = F.forward(M)
     growth = sum_error(2.0 * F.n + SPARE_OF_NESTED) + gamma(F.sum_terms(2 * SPARE))
@@ -112,7 +108,7 @@ def _correction(
 
 def _is_vector(F: Sensing, question: Question, live: npt.NDArray[np.bool_], x: Matrix) -> bool:
     """Return whether ``x x*`` is a ray: rows bounded above, and all sums of rows, are 0 at x."""
-    rows = _seen_rows(F, question, live)
+    rows = seen_rows(F, question, live)
     rows = rows[np.any((rows != 0.0) & (x != 0.0), axis=1)]  # the others read exactly 0
     size = float(np.linalg.norm(x)) * (1.0 + sum_error(F.n))
     moved = 0.0
@@ -136,14 +132,14 @@ def _is_coordinate(
     if k.size != 1 or isinstance(question.C, float) or question.C[k[0], k[0]] != 0.0:
         return False
     asks = np.flatnonzero(live & ((question.hi < np.inf) | (question.lo > -np.inf)))
-    if np.any(_used_rows(F, asks)[:, k[0]] != 0.0):
+    if np.any(used_rows(F, asks)[:, k[0]] != 0.0):
         return False
     column = np.asarray(question.C)[:, k[0]]
     fall = float(np.linalg.norm(fit @ column))
     return fall > FLAT * float(np.linalg.norm(fit)) * float(np.linalg.norm(column))
 
 
-def _used_rows(F: Sensing, index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+def used_rows(F: Sensing, index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
     """Return the rows that some readings take, dense."""
     if F.rank_one:
         return np.asarray(to_numpy(F.take_unit(index)))
@@ -151,7 +147,7 @@ def _used_rows(F: Sensing, index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
     return np.asarray(to_numpy(F.raw.take_unit(used)))
 
 
-def _sees(F: Sensing, pattern: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def sees(F: Sensing, pattern: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return which rows may read other than 0 of matrices of a pattern."""
     ones = pattern.astype(np.float64)
     parts = [
@@ -175,11 +171,11 @@ def _falls(C: Any, F: Sensing, M: Matrix, size: float, moved: float) -> bool:
     return value + length * moved * OF_ERRORS < 0.0
 
 
-def _seen_rows(F: Sensing, question: Question, live: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+def seen_rows(F: Sensing, question: Question, live: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
     """Return rows that a positive semidefinite direction must not be seen by, each once."""
     above = live & (question.hi < np.inf)
     asks = above | (live & (question.lo > -np.inf)) if not F.rank_one else above
-    rows = _used_rows(F, np.flatnonzero(asks))
+    rows = used_rows(F, np.flatnonzero(asks))
     return np.unique(rows, axis=0) if len(rows) else rows
 
 
@@ -198,84 +194,3 @@ def _smallest_singular_value(rows: npt.NDArray[Any]) -> float:
     guess = float(sl.eigh(G, eigvals_only=True, subset_by_index=(0, 0), check_finite=False)[0])
     found = first_shift(G, [share * guess for share in SHARES if share * guess > 2.0 * error])
     return 0.0 if found is None else math.sqrt(found.size - error) * DOWN
-
-
-def unseen_directions(data: Measurements, question: Question, C: Matrix) -> Iterator[Matrix]:
-    """Yield parts of -C that no row sees, of coordinates that are 0 in every row first."""
-    F = data.unit_rows.on_numpy()
-    asks = np.flatnonzero((question.hi < np.inf) | (question.lo > -np.inf))
-    if not asks.size:
-        yield -C
-        return
-    rows = F if asks.size == F.m else F.only(asks)
-    seen = _coordinates(rows)
-    for pattern in (~np.outer(seen, seen), np.ones(C.shape, bool)):
-        sees = np.flatnonzero(_sees(rows, pattern))
-        some = rows if sees.size == rows.m else rows.only(sees)
-        rest = np.where(pattern, -C, 0.0)
-        for _ in range(2 if some.m else 0):  # once leaves rounding of the size of what goes
-            y = _least_squares(some, pattern, to_numpy(some.forward(rest)))
-            rest = rest - np.where(pattern, to_numpy(some.adjoint(y)), 0.0)
-        if float(np.linalg.norm(rest)) > FLAT * float(np.linalg.norm(C)):
-            yield rest
-
-
-def led_away(data: Measurements, question: Question, A: Matrix) -> Iterator[Matrix]:
-    """Yield directions near that of a large A, of which rows that read little read 0."""
-    F = data.unit_rows.on_numpy()
-    upper, lower = question.hi < np.inf, question.lo > -np.inf
-    size = float(np.linalg.norm(A))
-    if not (size > 0.0 and np.isfinite(size)):
-        return
-    v = np.abs(to_numpy(F.forward(A / size)))
-    for little in LITTLE:
-        held = np.flatnonzero((upper & lower) | ((upper | lower) & (v <= little)))
-        rest = A / size
-        if held.size:
-            some, whole = F.only(held), np.ones(A.shape, bool)
-            for _ in range(2):
-                y = _least_squares(some, whole, to_numpy(some.forward(rest)))
-                rest = rest - to_numpy(some.adjoint(y))
-        yield rest
-
-
-def _coordinates(F: Sensing) -> npt.NDArray[np.bool_]:
-    """Return the coordinates that are not 0 in at least half as many rows as the most used one."""
-    counts = sum(np.sum(to_numpy(rows) != 0.0, axis=0) for _, rows in F.raw.blocks())
-    return np.asarray(counts > 0.5 * np.max(counts))
-
-
-def _least_squares(F: Sensing, pattern: npt.NDArray[np.bool_], v: Vector) -> Vector:
-    """Return the y of least norm for which ``F*(y)`` on the pattern has readings nearest to v."""
-    if pattern.all():
-        K = F.gram()
-    else:
-        rows = [np.where(pattern, to_numpy(F.adjoint(e)), 0.0).ravel() for e in np.eye(F.m)]
-        K = (np.array(rows) @ np.array(rows).conj().T).real
-    values, vectors = np.linalg.eigh(K)
-    keep = values > DROPPED * values[-1]
-    V = vectors[:, keep]
-    return np.asarray(V @ ((V.T @ v) / values[keep]))
-
-
-def unseen_vectors(data: Measurements, question: Question, C: Matrix) -> Iterator[Matrix]:
-    """Yield x that nothing bounded above sees, with ``x* C x`` least and negative."""
-    F = data.unit_rows.on_numpy()
-    live = to_numpy(F.nonzero) > 0
-    rows = _seen_rows(F, question, live)
-    unit = np.eye(F.n, dtype=C.dtype)
-    outside = unit[:, ~np.any(rows != 0.0, axis=0)] if len(rows) else unit
-    spaces = [outside]
-    if 0 < len(rows) < F.n:
-        _, values, right = sl.svd(rows.conj(), full_matrices=True)
-        rank = int(np.count_nonzero(values > DROPPED * values[0]))
-        spaces.append(right[rank:].conj().T)
-    for null in spaces:
-        if null.shape[1]:
-            values, vectors = np.linalg.eigh(null.conj().T @ C @ null)
-            if values[0] < -DROPPED * float(np.linalg.norm(C)):
-                yield np.asarray(null @ vectors[:, 0])
-    asks = np.flatnonzero(live & ((question.hi < np.inf) | (question.lo > -np.inf)))
-    unseen = ~np.any(_used_rows(F, asks) != 0.0, axis=0) if asks.size else np.ones(F.n, bool)
-    for k in np.flatnonzero(unseen & (np.diagonal(C) == 0.0) & np.any(C != 0.0, axis=0)):
-        yield unit[:, k]

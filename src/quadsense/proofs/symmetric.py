@@ -35,6 +35,7 @@ from quadsense.proofs.definite import (
     smallest_eigenvalue,
 )
 from quadsense.proofs.rounding import COMPLEX, OUTER, adjoint_norm
+from quadsense.system.memory import MAX_ARRAY_ENTRIES
 from quadsense.system.watch import Stop
 
 MAX_DENSE_UNKNOWNS = 9000
@@ -57,9 +58,6 @@ UNEVEN = 16.0
 
 MAX_FOURTHS = 200
 """Powers of four by which a row is weighed; beyond, it counts for nothing."""
-
-MAX_MASKED_ENTRIES = 2e7
-"""Of all rows as matrices, up to which these are formed."""
 
 NORM_FACTOR = 1e6
 """How far beyond the scale of the data a fit is not believed."""
@@ -394,7 +392,7 @@ def smallest_of_gram(F: Sensing, pattern: npt.NDArray[np.bool_] | None = None) -
     if pattern is None or pattern.all():
         K = F.gram_triangle()
     else:
-        if m * float(F.n) ** 2 > MAX_MASKED_ENTRIES:
+        if m * float(F.n) ** 2 > MAX_ARRAY_ENTRIES:
             return 0.0
         parts = np.stack([np.where(pattern, to_numpy(F.adjoint(e)), 0.0) for e in np.eye(m)])
         flat = parts.reshape(m, -1)

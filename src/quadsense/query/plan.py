@@ -26,7 +26,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.stack import Stack
 from quadsense.measurements.views import beneath, is_sparse
 from quadsense.methods import METHODS, Traits
-from quadsense.methods.traits import Shape, Work
+from quadsense.methods.traits import VECTORS, Shape, Work
 from quadsense.preferences import PREFERENCES, Preference
 from quadsense.query.choice import check_preference, checked, decide, frame_for, in_frame
 from quadsense.query.query import DEFAULTS, Query
@@ -63,9 +63,6 @@ PASS_SECONDS = 1.2e-4
 
 PROMISE = 5.0
 """Factor within which a predicted time is to hold; where it cannot, none is given."""
-
-VECTORS = 12
-"""Numbers per row that are held next to the method's."""
 
 ROUNDED_UP = 1.01
 """Factor on memory that is needed, for people, who round."""

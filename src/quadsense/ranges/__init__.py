@@ -7,7 +7,6 @@ fits go on without end in a direction (`proofs.rays`).
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Callable
@@ -35,12 +34,12 @@ from quadsense.measurements.column_scaling import (
     framed,
     shown_outside,
 )
-from quadsense.proofs.infeasible import check_infeasible
+from quadsense.proofs.infeasible import PROOF_PRODUCTS, check_infeasible
 from quadsense.proofs.objective import ObjectiveBound, objective_bound
-from quadsense.proofs.rays import is_ray, led_away, unseen_directions, unseen_vectors
+from quadsense.proofs.rays import is_ray
 from quadsense.query.query import Query
 from quadsense.query.request import to_measurements
-from quadsense.ranges.extremes import LEAST_SIZE, Extreme, Extremes, is_stuck
+from quadsense.ranges.extremes import LEAST_SIZE, Extreme, Extremes, falling_directions, is_stuck
 from quadsense.result.certificate import AGREE
 from quadsense.result.values import evaluate
 from quadsense.run.loop import Limits
@@ -52,10 +51,6 @@ from quadsense.vocabulary import Check, Verification
 FIRST_SHARE, NEXT_SHARE, LAST_SHARE = 0.1, 1e-3, 1e-8
 """Shares of the allowed gap to which the kernel goes at first, of that where rounding takes too
 much compared with it, and at last."""
-
-
-PROOF_PRODUCTS = 10.0
-"""Multiplications per row and entry of A that a dual vector and the proof of its end take."""
 
 
 class NothingFits(ValueError):
@@ -489,9 +484,7 @@ def _implied(data: Measurements, question: Question) -> tuple[float, Vector | No
 def _ray(data: Measurements, question: Question, extreme: Extreme, fit: Array) -> Array | None:
     """Return a direction that proves that there is no lower end."""
     C = np.asarray(question.C)
-    rays = (unseen_vectors if question.psd else unseen_directions)(data, question, C)
-    if extreme.ray is not None and not question.psd:
-        rays = itertools.chain(rays, led_away(data, question, extreme.ray))
+    rays = falling_directions(data, question, C, extreme.ray)
     return next((ray for ray in rays if is_ray(data, question, ray, fit)), None)
 
 

@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.intervals import Intervals
+from quadsense.core.intervals import ZERO_SHARE, Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import LENIENT
 from quadsense.methods.conic.solve import Solution, solve_question
+from quadsense.methods.conic.traits import STEPS
 from quadsense.proofs.definite import EIGEN_FLOPS
 from quadsense.proofs.infeasible import Conflict, Exact, check_exactly, exactly, user_dual
 from quadsense.proofs.rounding import enclosure
@@ -54,9 +55,6 @@ LIGHT = 0.1
 HEAVIEST = 6
 """Members, the heaviest first, for which it is asked which other rows lie in a plane with them."""
 
-PARALLEL = 1e-12
-"""What squared cosines of parallel vectors may differ by from 1."""
-
 MOST_WORK = BLOCK_FLOPS
 """Flops that leaving rows out in turn may take: about a tenth of a second."""
 
@@ -65,9 +63,6 @@ MOST_FIRST_WORK = FLOPS
 
 MAX_LEFT_OUT = 3
 """Rows of a set for which it is found out whether all others can be met without them."""
-
-STEPS = 15.0
-"""Typical steps of a solve."""
 
 Indices = npt.NDArray[np.int64]
 
@@ -383,14 +378,14 @@ def _planes(rows: Array, row: int) -> Iterator[Indices]:
     w = rows[row]
     rest = rows - np.outer(rows @ w.conj(), w)
     sizes = np.linalg.norm(rest, axis=1)
-    live = np.flatnonzero(sizes > np.sqrt(PARALLEL))
+    live = np.flatnonzero(sizes > np.sqrt(ZERO_SHARE))
     along = np.setdiff1d(np.arange(len(rows)), live)
     if along.size > 1:
         yield along
     if not live.size:
         return
     rest = rest[live] / sizes[live, None]
-    same = np.abs(rest @ rest.conj().T) ** 2 > 1.0 - PARALLEL
+    same = np.abs(rest @ rest.conj().T) ** 2 > 1.0 - ZERO_SHARE
     first = np.argmax(same, axis=1)
     for leader in np.unique(first[same.sum(axis=1) > 1]):
         yield np.sort(np.append(along, live[same[leader]]))

@@ -11,6 +11,8 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
+import scipy.linalg as sl
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.intervals import ZERO_SHARE, Intervals
@@ -31,6 +33,7 @@ from quadsense.methods.conic.system import MAX_REFINEMENTS
 from quadsense.methods.equalities import equalities_of
 from quadsense.proofs.infeasible import user_dual
 from quadsense.proofs.positive import directions, flattest
+from quadsense.proofs.rays import DROPPED, FLAT, seen_rows, sees, used_rows
 from quadsense.proofs.rounding import enclosure
 from quadsense.result.values import evaluate
 from quadsense.run.loop import Limits, reference, run
@@ -390,3 +393,113 @@ def _asking(program: KernelProgram) -> Question:
         question, lo=question.lo[index], hi=question.hi[index], weights=question.weights[index],
         reading=question.reading[index], hard=question.hard[index],
     )  # fmt: skip
+
+
+# --- directions in which fits may go on: `proofs.rays` decides -----------------------------------
+
+
+LITTLE = (0.0, 1e-6, 1e-3, 0.05)
+"""Readings of a unit direction that may be meant to be 0."""
+
+
+def falling_directions(
+    data: Measurements, question: Question, C: Array, far: Array | None
+) -> Iterator[Array]:
+    """Yield directions along which ``<C, A>`` may fall without an end.
+
+    Parameters
+    ----------
+    data : Measurements
+    question : Question
+        On their unit rows.
+    C : ndarray, shape (n, n)
+    far : ndarray, shape (n, n), optional
+        A large matrix, to which the kernel was led.
+    """
+    if question.psd:
+        yield from _unseen_vectors(data, question, C)
+        return
+    yield from _unseen_directions(data, question, C)
+    if far is not None:
+        yield from _led_away(data, question, far)
+
+
+def _unseen_directions(data: Measurements, question: Question, C: Array) -> Iterator[Array]:
+    """Yield parts of -C that no row sees, of coordinates that are 0 in every row first."""
+    F = data.unit_rows.on_numpy()
+    asks = np.flatnonzero((question.hi < np.inf) | (question.lo > -np.inf))
+    if not asks.size:
+        yield -C
+        return
+    rows = F if asks.size == F.m else F.only(asks)
+    seen = _coordinates(rows)
+    for pattern in (~np.outer(seen, seen), np.ones(C.shape, bool)):
+        asked = np.flatnonzero(sees(rows, pattern))
+        some = rows if asked.size == rows.m else rows.only(asked)
+        rest = np.where(pattern, -C, 0.0)
+        for _ in range(2 if some.m else 0):  # once leaves rounding of the size of what goes
+            y = _least_squares(some, pattern, to_numpy(some.forward(rest)))
+            rest = rest - np.where(pattern, to_numpy(some.adjoint(y)), 0.0)
+        if float(np.linalg.norm(rest)) > FLAT * float(np.linalg.norm(C)):
+            yield rest
+
+
+def _led_away(data: Measurements, question: Question, A: Array) -> Iterator[Array]:
+    """Yield directions near that of a large A, of which rows that read little read 0."""
+    F = data.unit_rows.on_numpy()
+    upper, lower = question.hi < np.inf, question.lo > -np.inf
+    size = float(np.linalg.norm(A))
+    if not (size > 0.0 and np.isfinite(size)):
+        return
+    v = np.abs(to_numpy(F.forward(A / size)))
+    for little in LITTLE:
+        held = np.flatnonzero((upper & lower) | ((upper | lower) & (v <= little)))
+        rest = A / size
+        if held.size:
+            some, whole = F.only(held), np.ones(A.shape, bool)
+            for _ in range(2):
+                y = _least_squares(some, whole, to_numpy(some.forward(rest)))
+                rest = rest - to_numpy(some.adjoint(y))
+        yield rest
+
+
+def _coordinates(F: Sensing) -> npt.NDArray[np.bool_]:
+    """Return the coordinates that are not 0 in at least half as many rows as the most used one."""
+    counts = sum(np.sum(to_numpy(rows) != 0.0, axis=0) for _, rows in F.raw.blocks())
+    return np.asarray(counts > 0.5 * np.max(counts))
+
+
+def _least_squares(F: Sensing, pattern: npt.NDArray[np.bool_], v: Vector) -> Vector:
+    """Return the y of least norm for which ``F*(y)`` on the pattern has readings nearest to v."""
+    if pattern.all():
+        K = F.gram()
+    else:
+        rows = [np.where(pattern, to_numpy(F.adjoint(e)), 0.0).ravel() for e in np.eye(F.m)]
+        K = (np.array(rows) @ np.array(rows).conj().T).real
+    values, vectors = np.linalg.eigh(K)
+    keep = values > DROPPED * values[-1]
+    V = vectors[:, keep]
+    return np.asarray(V @ ((V.T @ v) / values[keep]))
+
+
+def _unseen_vectors(data: Measurements, question: Question, C: Array) -> Iterator[Array]:
+    """Yield x that nothing bounded above sees, with ``x* C x`` least and negative."""
+    F = data.unit_rows.on_numpy()
+    live = to_numpy(F.nonzero) > 0
+    rows = seen_rows(F, question, live)
+    unit = np.eye(F.n, dtype=C.dtype)
+    outside = unit[:, ~np.any(rows != 0.0, axis=0)] if len(rows) else unit
+    spaces = [outside]
+    if 0 < len(rows) < F.n:
+        _, values, right = sl.svd(rows.conj(), full_matrices=True)
+        rank = int(np.count_nonzero(values > DROPPED * values[0]))
+        spaces.append(right[rank:].conj().T)
+    for null in spaces:
+        if null.shape[1]:
+            values, vectors = np.linalg.eigh(null.conj().T @ C @ null)
+            if values[0] < -DROPPED * float(np.linalg.norm(C)):
+                yield np.asarray(null @ vectors[:, 0])
+    asks = np.flatnonzero(live & ((question.hi < np.inf) | (question.lo > -np.inf)))
+    unseen = ~np.any(used_rows(F, asks) != 0.0, axis=0) if asks.size else np.ones(F.n, bool)
+    for k in np.flatnonzero(unseen & (np.diagonal(C) == 0.0) & np.any(C != 0.0, axis=0)):
+        yield unit[:, k]

@@ -39,6 +39,7 @@ from quadsense.result.certificate import Certificate
 from quadsense.result.facts import Determined, gather_facts
 from quadsense.result.result import Result
 from quadsense.result.values import evaluate, make_objective
+from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.vocabulary import History, Status
 
 Matrix = npt.NDArray[np.float64]
@@ -175,9 +176,6 @@ def _power(value: float) -> float:
 # --- the closed form -------------------------------------------------------------------------
 
 
-BLOCK_ENTRIES = 2**21
-"""Entries of the features that are held at once."""
-
 CUT = 4.0
 """Eigenvalues below this many rounding errors of the largest, for each of their number, are 0."""
 
@@ -282,7 +280,7 @@ class FeatureForm(RidgeForm):
     def blocks(self) -> Iterator[tuple[slice, Matrix]]:
         """Yield Psi, some rows at a time."""
         rows, (i, j, factor) = self.rows, self.upper
-        step = max(1, BLOCK_ENTRIES // rows.unknowns)
+        step = max(1, 2 * BLOCK_ELEMENTS // rows.unknowns)
         for begin in range(0, rows.m, step):
             part = slice(begin, min(begin + step, rows.m))
             X = rows.X[part]

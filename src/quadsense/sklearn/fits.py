@@ -32,6 +32,7 @@ from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 
 from quadsense.core.intervals import EPS
+from quadsense.methods.balance import UNNOTICED_SHARE
 from quadsense.result.result import Result
 from quadsense.sklearn.closed_form import (
     CUT,
@@ -293,7 +294,7 @@ def within(
             value = float(np.vdot(found.A, found.A)) + rows.lp * float(found.w @ found.w)
             penalty /= model.alpha
         done = not rows.intercept or prefer not in ("least_squares", "nearest")
-        if done or penalty <= 0.1 * tol * value or not result.success:
+        if done or penalty <= UNNOTICED_SHARE * tol * value or not result.success:
             break
         centre = found.c
     return found, result
@@ -507,7 +508,9 @@ class RegressionFit:
         if not self.psd or float(np.linalg.eigvalsh(free.A)[0]) >= 0.0:
             return free
         found, solved = profiled(self.rows, alpha, run=self._run, gap=self.estimator.tol)
-        if solved.status not in WELL and not _is_near(solved, self.estimator.tol):
+        bounds = solved.objective_bounds
+        near = bounds is not None and bounds[1] - bounds[0] <= self.estimator.tol * abs(bounds[1])
+        if solved.status not in WELL and not near:
             warnings.warn(f"tol was not reached: {solved.message}", ConvergenceWarning, 5)
         return found
 
@@ -593,8 +596,3 @@ class RegressionFit:
             prefer="least_squares", time_limit=own.time_limit, gap=own.tol,
         )  # fmt: skip
         return stated(rows.X, b, rows.s, found.A, dual=other.dual, **asked)
-
-
-def _is_near(solved: Result, tol: float) -> bool:
-    bounds = solved.objective_bounds
-    return bounds is not None and bounds[1] - bounds[0] <= tol * abs(bounds[1])

@@ -15,12 +15,12 @@ from scipy.linalg.lapack import dpstrf
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.packed import pack, unpack
+from quadsense.core.packed import pack, real_units, unpack
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import find_rank
 from quadsense.measurements.sensing import Sensing
 from quadsense.result.facts import Determined
-from quadsense.system.watch import FLOPS, Stop, look, real_flops
+from quadsense.system.watch import FLOPS, Stop, cholesky_flops, look, real_flops
 
 MIN_SINGULAR_VALUE = 1e-7
 """Singular values of a factor, in units of the largest, below which they are none."""
@@ -186,7 +186,7 @@ def _by_cone(
 
 def _basis(Q: Array, pairs: list[tuple[int, int]]) -> Array:
     """Return a packed orthonormal basis of the Hermitian matrices on those pairs of columns."""
-    turns = (1.0, 1j) if Q.dtype.kind == "c" else (1.0,)
+    turns = real_units(Q.dtype.kind == "c")
     found = []
     for i, j in pairs:
         for turn in turns if i < j else (1.0,):
@@ -299,7 +299,7 @@ def _near(
     tangent = Tangent(rows, kept.astype(np.float64), Q, to_numpy(raw.times(Q)))
     p, directions = tangent.size, tangent.size - tangent.turns
     entries = float(raw.m) * p
-    dense = entries * p + p**3 / 3.0 if entries <= MAX_JACOBIAN_ENTRIES else math.inf
+    dense = entries * p + cholesky_flops(p) if entries <= MAX_JACOBIAN_ENTRIES else math.inf
     free = MAX_PRODUCTS * _product_flops(raw, r)
     if min(dense, free) > most:
         return Determined(None, unknowns, False, directions, rank_seconds=min(dense, free) / FLOPS)

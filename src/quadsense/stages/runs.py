@@ -21,7 +21,7 @@ from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.base import nothing, own
 from quadsense.preferences import Preference, make_question, with_set_aside
-from quadsense.proofs.infeasible import Prover
+from quadsense.proofs.infeasible import PROOF_PRODUCTS, Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
 from quadsense.query.plan import Decision, Plan
 from quadsense.query.request import Start, error_units, options_of, start_value
@@ -48,10 +48,6 @@ hope to tell apart."""
 
 MAX_ENTRY = 1e220
 """Bound on entries of A below which they, over squared norms of rows too, stay finite."""
-
-PROOF_PRODUCTS = 10.0
-"""Multiplications per row and entry of A that a dual vector and the proof of its bound on the
-objective take (the proof alone took 4 at n = 300, m = 15,000)."""
 
 MAX_PROOF_SHARE = 0.25
 """Share of a time limit that is left for it, at most."""

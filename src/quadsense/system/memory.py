@@ -29,6 +29,9 @@ BLOCK_ELEMENTS = MIB
 GUESSED_BYTES = 2 * GIB
 """Bytes, where the system says nothing at all."""
 
+MAX_ARRAY_ENTRIES = 25_000_000
+"""Entries of an array that is formed only because that is quicker, at most: 200 MB."""
+
 MAX_FORMED_BYTES = 2 * GIB
 """Bytes of a matrix of order m or N up to which a method forms or factors it to save time. It is a
 constant, because a bound that followed the free memory would change the steps, and with them A."""

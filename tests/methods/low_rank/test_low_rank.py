@@ -322,7 +322,7 @@ def test_the_minimum_of_a_quartic_agrees_with_numpys_roots(seed):
     roots = np.roots(c)
     t = roots.real[(np.abs(roots.imag) < 1e-9 * np.abs(roots)) & (roots.real > 0)]
     values = np.polyval(np.polyint(c), t)
-    found = quartic_minimum(c[3], c[2], c[1], c[0])
+    found = quartic_minimum(c[3], c[2], c[1] / 3.0, c[0] / 2.0)
     assert np.polyval(np.polyint(c), found) == pytest.approx(values.min(), rel=1e-9)
 
 

@@ -245,10 +245,10 @@ def test_the_smallest_error_brackets_that_of_clarabel(
     truth = smallest_worst_miss(U, b)
     asked = {"psd": True, "prefer": "minimax", "method": "psd"}
     for limit, gap in (
-        (conic_traits.NEWTON_ENTRIES, 1e-4),
+        (conic_traits.MAX_ARRAY_ENTRIES, 1e-4),
         (0, 1e-2),
     ):  # by the kernel, by bisection
-        monkeypatch.setattr(conic_traits, "NEWTON_ENTRIES", limit)
+        monkeypatch.setattr(conic_traits, "MAX_ARRAY_ENTRIES", limit)
         found = quadsense.solve(U, b, gap=gap, **asked)
         lower, upper = found.objective_bounds
         assert lower - 1e-7 <= truth <= upper + 1e-7

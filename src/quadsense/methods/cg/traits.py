@@ -11,7 +11,7 @@ from quadsense.methods.descent.traits import (
     gram_flops,
 )
 from quadsense.methods.least_squares.traits import FEW_UNKNOWNS, LeastSquaresTraits
-from quadsense.methods.traits import Cone, DeviceOptions, Options, Shape, Traits, Work
+from quadsense.methods.traits import VECTORS, Cone, DeviceOptions, Options, Shape, Traits, Work
 from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
 from quadsense.system.watch import cholesky_flops
 
@@ -32,9 +32,6 @@ STEPS_WITH_FACTOR = 4.0
 
 SETTLED = 100.0
 """What is gained beyond delta where the least-squares fit itself is sought."""
-
-VECTORS = 12
-"""Vectors of the length of the readings that are held besides the window."""
 
 MAX_WINDOW, WINDOW_SHARE = 128, 0.125
 """Images kept, in number, and the bytes of all that is kept, as a share of those of the rows."""

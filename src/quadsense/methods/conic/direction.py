@@ -21,6 +21,7 @@ from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_lower, least_eigenvalue, singular, solve_lower
 from quadsense.core.intervals import Array
 from quadsense.device import fetched, numbers
+from quadsense.methods.base import DIAGONAL_SHIFT
 from quadsense.methods.conic.coordinates import (
     KernelCoordinates,
     PlainCoordinates,
@@ -200,10 +201,6 @@ def objective_of(program: KernelProgram, at: KernelPoint) -> float:
     return value + 0.5 * bent
 
 
-REGULARIZATION = 1e-14
-"""Without a quadratic term, the share of the largest weight that is added as regularisation."""
-
-
 LOST_SHARE = 0.5
 """Share of what the products say of S below which it is lost in rounding."""
 
@@ -218,7 +215,7 @@ def plain_coordinates(program: KernelProgram, weights: Vector) -> PlainCoordinat
     if program.alpha:
         return PlainCoordinates(program.F, 2.0 * program.alpha, program.kept)
     largest = float(np.max(weights, where=~program.equal, initial=0.0)) or 1.0
-    return program.coordinates(program.F, REGULARIZATION * largest, program.kept)
+    return program.coordinates(program.F, DIAGONAL_SHIFT * largest, program.kept)
 
 
 @dataclass(frozen=True)

@@ -349,7 +349,7 @@ def _least(question: Question, Z: Array, trace: float, norm: float) -> float:
         return -float(np.linalg.norm(Z)) * norm
     P = question.prior if isinstance(question.prior, np.ndarray) else question.prior * np.eye(n)
     if not question.psd:
-        return float(np.vdot(Z, P).real) - float(np.linalg.norm(Z)) ** 2 / (4.0 * alpha)
+        return float(np.vdot(Z, P).real) - (0.5 * float(np.linalg.norm(Z))) ** 2 / alpha
     if not question.log_det:
         if not alpha:
             return min(0.0, float(np.linalg.eigvalsh(Z)[0])) * trace

@@ -11,6 +11,7 @@ from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_lower
 from quadsense.core.intervals import TINY, Array
 from quadsense.device import numbers
+from quadsense.methods.base import MIN_RESIDUAL, PROGRESS_SHARE
 from quadsense.methods.conic.direction import (
     ConeScaling,
     KernelDirection,
@@ -27,7 +28,7 @@ from quadsense.methods.conic.direction import (
 )
 from quadsense.methods.conic.program import KernelProgram
 from quadsense.methods.conic.start import restored, start
-from quadsense.methods.conic.system import MIN_RESIDUAL, ROUGH_RESIDUAL
+from quadsense.methods.conic.system import ROUGH_RESIDUAL
 
 SHORT_STEP, CENTRING_TRIALS = 0.2, ((0.5, 0.5), (0.5, 5.0), (0.1, 10.0), (0.0, 1.0))
 """Steps below that length are tried again with such a share of the residuals taken off at most, and
@@ -74,10 +75,6 @@ NEGLIGIBLE_MISS, NEGLIGIBLE_IMBALANCE = 1e-9, 1e-8
 RESIDUAL_PER_GAP, LINEAR_RESIDUAL_PER_GAP = 1e-7, 1e-3
 """Relative residual of the systems over the relative gap at which they are left alone; the same
 where the objective is the largest miss alone."""
-
-
-MIN_PROGRESS = 0.9
-"""Share of what was left that a step leaves at most, if it counts as progress."""
 
 MAX_GROWTH = 10.0
 """Growth of residuals from which rounding has taken back what was reached."""
@@ -217,8 +214,10 @@ def advance(program: KernelProgram, state: KernelState) -> KernelState:
     # Near the end rounding moves it up and down: then the least so far is to be beaten.
     near = state.least <= NEAR_GAP * abs(state.value)
     before = state.least if near else state.apart
-    falls = NEGLIGIBLE_MISS < after.missed < MIN_PROGRESS * state.missed
-    better = after.apart < MIN_PROGRESS * before or falls
+    better = (
+        after.apart < PROGRESS_SHARE * before
+        or NEGLIGIBLE_MISS < after.missed < PROGRESS_SHARE * state.missed
+    )
     least = min(state.least, after.apart)
     idle = 0 if better else state.idle + int(not _lifted(state, after))
     return replace(after, idle=idle, least=least, single=single)

@@ -28,15 +28,10 @@ from quadsense.core.cholesky import (
 from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import algebra, numbers, waits
 from quadsense.device.algebra import or_there
+from quadsense.methods.base import DIAGONAL_SHIFT, MIN_RESIDUAL
 from quadsense.methods.conic.coordinates import MIN_SINGLE_ORDER, KernelCoordinates
 from quadsense.methods.conic.program import Mask
 from quadsense.system.watch import cholesky_flops, look
-
-DIAGONAL_SHIFT = 1e-14
-"""Share of a diagonal entry that is added to it, by rows."""
-
-MIN_RESIDUAL = 1e-15
-"""Relative residual at which any solution is left alone."""
 
 ROUNDING_FACTOR = 2.0
 """Residuals below this many roundings of a reading are left alone."""
@@ -45,7 +40,7 @@ MAX_REFINEMENTS = 4
 """Steps of iterative refinement at most."""
 
 HEAVY_DIAGONAL_SHIFT = 1e-13
-"""The same for rows apart, of which some may say the same."""
+"""Share of a diagonal entry that is added to it for rows apart, of which some may say the same."""
 
 MAX_RESIDUAL = 1e-12
 """Relative residual from which heavy rows are to be solved for apart."""

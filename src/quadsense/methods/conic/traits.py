@@ -7,7 +7,7 @@ from typing import ClassVar
 from quadsense.core.packed import FEATURE_ROWS
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
 from quadsense.preferences import names_that
-from quadsense.system.memory import FLOAT64_BYTES
+from quadsense.system.memory import FLOAT64_BYTES, MAX_ARRAY_ENTRIES
 from quadsense.system.watch import cholesky_flops, eigen_flops
 
 STEPS = 14.0
@@ -19,9 +19,6 @@ CONE_DECOMPOSITIONS = 4.0
 CALLS = 12.0
 """Passes whose calls of Python a step makes: residuals, two directions, lengths (measured)."""
 
-
-NEWTON_ENTRIES = 25_000_000
-"""Of the largest array of the interior-point method, at most: 200 MB."""
 
 NEWTON_ARRAYS = 4
 """So large, which it holds at once."""
@@ -40,7 +37,7 @@ def newton_flops(m: int, n: int, size: int) -> tuple[float, float]:
 
 def interior_fits(m: int, n: int, size: int) -> bool:
     """Return whether the arrays of the interior-point method are small enough."""
-    return newton_entries(m, n, size) <= NEWTON_ENTRIES
+    return newton_entries(m, n, size) <= MAX_ARRAY_ENTRIES
 
 
 class ConicTraits(Traits):

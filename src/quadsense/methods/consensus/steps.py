@@ -24,6 +24,7 @@ from quadsense.methods.least_squares.bounds import (
 )
 from quadsense.methods.least_squares.face import moved_factor, shifted_matrix
 from quadsense.methods.least_squares.program import QuadraticPoint, Rows
+from quadsense.proofs.rounding import PRODUCT_UNDERFLOW
 
 
 @dataclass(frozen=True)
@@ -345,7 +346,7 @@ def _judged(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     if fits and (gap <= enough * size or shown.cost <= nothing):
         return replace(at, verdict=SquaresVerdict.OPTIMAL)
     accepted = fits and gap <= program.asked * size
-    left = max(gap / max(inner.nothing, MIN_COST), program.term.outside(shown.values))
+    left = max(gap / max(inner.nothing, PRODUCT_UNDERFLOW), program.term.outside(shown.values))
     if left < 0.5 * at.mark:
         at = replace(at, mark=left, marked=at.iteration)
     elif (

@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector
-from quadsense.core.intervals import UNIT
+from quadsense.core.matrix import EIGENVALUE_ERROR
 from quadsense.core.records import changed, record
+from quadsense.core.sums import ROUNDINGS, SPARE
 from quadsense.device import numbers, scalar, waits
 from quadsense.methods.least_squares.program import NONE, QuadraticPoint, Rows, SquaresProgram
 from quadsense.methods.traits import GapOptions
@@ -95,7 +96,7 @@ class Judge:
         program, cone = self.program, self.program.cone
         E = program.cost.sum_up(program.cost.w)
         values, V = cone.eigen(E)
-        seen = values > 16.0 * cone.n * UNIT * values[-1]
+        seen = values > EIGENVALUE_ERROR * cone.n * values[-1]
         return E, V[:, seen] / np.sqrt(values[seen]) if seen.any() else None
 
     @property
@@ -127,7 +128,7 @@ class Judge:
         """
         inner, size = numbers(T @ x, np.linalg.norm(x))
         found = self._judge(x, T, inner, size, loose, mass, cost)
-        noise = UNIT * (8.0 * mass + 4.0 * self._weighed) * size
+        noise = ROUNDINGS * (2.0 * mass + self._weighed) * size
         found = found if found.gap <= cost else Judgement(cost, trivial=True)
         return changed(found, noise=noise)
 
@@ -146,7 +147,7 @@ class Judge:
         if not cone.psd:
             pull = float(np.linalg.norm(T))
             gap = pull * size
-            return Judgement((min(gap, pull * pull / (4.0 * alpha)) if alpha else gap) + loose)
+            return Judgement((min(gap, (0.5 * pull) ** 2 / alpha) if alpha else gap) + loose)
         rounding = 4.0 * cone.rounding * mass
         if cone.trace is not None:
             level = rounding - float(cone.eigenvalues(T)[0])
@@ -163,10 +164,11 @@ class Judge:
             least, reach = numbers(cone.spectrum(inside)[0], E @ x)
             shift = max(0.0, -least) + rounding * self._spread
             # By more, where that costs nothing: then a plain sum proves T to be definite.
-            plain = 8.0 * (cone.n + self.program.F.raw.m + 16) * UNIT * mass * self._spread
+            terms = cone.n + self.program.F.raw.m + 2 * SPARE
+            plain = 2.0 * ROUNDINGS * terms * mass * self._spread
             if plain * reach <= MAX_PLAIN_LOSS * cost:
                 shift += plain
-            price = shift * reach + 0.25 * shift * shift * self._total
+            price = shift * reach + (0.5 * shift) ** 2 * self._total
             if not inner + price + loose >= best.gap:
                 best = Judgement(inner + price + loose, shift=shift)
         return best
@@ -179,7 +181,7 @@ class Judge:
         Q = Z / np.linalg.norm(Z, axis=0)
         M = cone.unpack(T)
         rest = M - Q @ (Q.conj().T @ M)
-        return float(np.linalg.norm(rest)) <= 64.0 * cone.rounding * mass
+        return float(np.linalg.norm(rest)) <= NOISE_ROUNDINGS * cone.rounding * mass
 
     def loose(self, rows: Rows, values: Vector, mu: Vector, lo: Vector, hi: Vector) -> float:
         """What Fenchel's inequality leaves in those rows, with `mu` in addition to ``2 w (v - b)``.
@@ -357,6 +359,20 @@ class SquaresState:
 GAP_GOAL = 1e-7
 """Gap in units of the cost that is aimed at: costs are compared to a hundred times that."""
 
+MIN_COST_SHARE = 1e-6
+"""Cost, in units of that of A = 0, below which dual matrices of cuts and of interior points lack
+the digits of a proof."""
+
+INWARD_SHARE = 1e-6
+"""Share of half-widths by which intervals are made narrower, so that they are met within: there
+is something to lose when A is projected to the cone."""
+
+MAX_EXACT_COST = 1e-9
+"""Cost in units of that of A = 0 below which the data may well be exact."""
+
+NOISE_ROUNDINGS = 64.0
+"""Rounding errors, as they are estimated, up to which a number may be noise."""
+
 MIN_GAP_SHARE = 1e-10
 """Gap in units of the cost of A = 0 that is enough where it is small in the user's units too."""
 
@@ -418,7 +434,7 @@ def acceptable(program: SquaresProgram, judged: Judgement, cost: float) -> bool:
 
 def rounding(program: SquaresProgram) -> float:
     """About what rounding does to a reading of the size of 1."""
-    return 128.0 * program.cone.rounding * program.F.amplification
+    return 2.0 * NOISE_ROUNDINGS * program.cone.rounding * program.F.amplification
 
 
 def margins(program: SquaresProgram, room: float, size: float = 1.0) -> tuple[Vector, Vector]:

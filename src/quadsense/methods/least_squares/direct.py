@@ -20,9 +20,16 @@ from quadsense.arrays import Vector
 from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import record
+from quadsense.core.sums import ROUNDINGS
 from quadsense.device import chosen, scalar, waits
 from quadsense.methods.active_set import nearest_within
-from quadsense.methods.base import MAX_REFINEMENTS
+from quadsense.methods.base import DEVICE_STEPS_PER_LOOK, MAX_REFINEMENTS, SHORT_STRIDE_FLOPS
+from quadsense.methods.least_squares.bounds import (
+    INWARD_SHARE,
+    MAX_EXACT_COST,
+    MIN_COST_SHARE,
+    NOISE_ROUNDINGS,
+)
 from quadsense.methods.least_squares.program import (
     NONE,
     QuadraticPoint,
@@ -37,14 +44,6 @@ Array = npt.NDArray[Any]
 MAX_NEGATIVE = 2
 """Negative eigenvalues without the cone up to which cuts are tried: with more, the curvature of its
 boundary takes many of them."""
-
-MIN_COST_SHARE = 1e-6
-"""Cost without the cone, in units of that of A = 0, below which the dual matrix of the cuts lacks
-the digits of a proof."""
-
-INWARD_SHARE = 1e-6
-"""Half-widths by which readings are kept inside their intervals: A is projected to the cone in the
-end, which moves them."""
 
 MAX_NEGATIVE_PART = 1e-10
 """Norm of the negative part of A, relative to the norm of A, that is left to that projection."""
@@ -119,21 +118,8 @@ def _is_served(program: SquaresProgram, R: Array) -> bool:
 MAX_EXCHANGES = 60
 """Sets of ends that are tried: seen 2 to 9, and what has not settled by then goes round."""
 
-MAX_EXACT_COST = 1e-9
-"""Cost in units of that of A = 0 below which the data may well be exact."""
-
-MIN_PIVOT_ROUNDINGS = 64.0
-"""Least pivot, in rounding errors of the largest, that is one."""
-
 MIN_PIVOT_SHARE = 1e-4
 """Least pivot of their factor, to the largest, below which normal equations are not trusted."""
-
-MAX_ORTHOGONAL_FLOPS = 2e8
-"""Operations up to which rows that hardly see some directions are made orthogonal: their normal
-equations have lost what little is seen."""
-
-STEPS_PER_LOOK = 10
-"""Conjugate gradients on a device between two looks at whether they have come to an end."""
 
 MIN_CLEAR_PIVOT = {"d": 1e-8, "f": 1e-4}
 """Least pivot at which the rows surely see everything, in units of their number times the largest
@@ -171,7 +157,7 @@ class Orthogonal:
         rows, roots, J = found
         Q, R = qr(J, mode="economic", check_finite=False)
         pivots = np.abs(R.diagonal())
-        if float(pivots.min()) <= MIN_PIVOT_ROUNDINGS * size * UNIT * float(pivots.max()):
+        if float(pivots.min()) <= NOISE_ROUNDINGS * size * UNIT * float(pivots.max()):
             return None
         return cls(R, Q, rows, roots)
 
@@ -183,9 +169,9 @@ def _weighed(program: SquaresProgram) -> tuple[Rows, Vector, Array] | None:
     """
     cost = program.cost
     rows = np.flatnonzero(cost.w)
-    if cost.alpha or 4.0 * rows.size * float(cost.cone.size) ** 2 > MAX_ORTHOGONAL_FLOPS:
+    if cost.alpha or 2.0 * rows.size * float(cost.cone.size) ** 2 > SHORT_STRIDE_FLOPS:
         return None
-    look(MAX_ORTHOGONAL_FLOPS)
+    look(SHORT_STRIDE_FLOPS)
     roots = np.sqrt(np.asarray(cost.w)[rows])
     return rows, roots, np.asarray(program.cost.features(rows)) * roots[:, None]
 
@@ -200,7 +186,7 @@ def smallest(program: SquaresProgram, point: QuadraticPoint) -> HeldRows | None:
         return None
     rows, roots, J = found
     left, values, right = svd(J, full_matrices=False, check_finite=False)
-    seen = values > MIN_PIVOT_ROUNDINGS * max(J.shape) * UNIT * values[0]
+    seen = values > NOISE_ROUNDINGS * max(J.shape) * UNIT * values[0]
     left, values, right = left[:, seen], values[seen], right[seen]
     for _ in range(MAX_REFINEMENTS):
         errors = roots * np.asarray(point.values - program.cost.b)[rows]
@@ -223,9 +209,7 @@ def factored(program: SquaresProgram, quick: bool = False) -> Array | None:
     R, info = factor_upper(M)
     pivots = np.abs(R.diagonal()) ** 2
     unit = 0.5 * float(np.finfo(M.dtype).eps)
-    if info != 0 or float(pivots.min()) <= MIN_PIVOT_ROUNDINGS * len(M) * unit * float(
-        pivots.max()
-    ):
+    if info != 0 or float(pivots.min()) <= NOISE_ROUNDINGS * len(M) * unit * float(pivots.max()):
         return None
     largest = float(cost.w.max()) * cost.F.m
     if cost.alpha == 0.0 and float(pivots.min()) > MIN_CLEAR_PIVOT[M.dtype.char] * largest:
@@ -286,7 +270,7 @@ def _is_nothing(away: Vector, x: Vector) -> bool:
     """Whether a correction is rounding; not asked of a device, which would be waited for."""
     if waits(away):
         return False
-    return float(np.abs(away).max()) <= 4.0 * UNIT * float(np.abs(x).max())
+    return float(np.abs(away).max()) <= ROUNDINGS * float(np.abs(x).max())
 
 
 def _away(
@@ -359,11 +343,11 @@ def conjugate(program: SquaresProgram, point: QuadraticPoint, steps: int) -> Qua
     cost, away = program.cost, point.x - program.cost.p
     errors = np.where(cost.w == 0.0, 0.0, point.values - cost.b)
     slope, d = point.slope, np.zeros_like(point.x)
-    looks = STEPS_PER_LOOK if waits(slope) else 1
+    looks = DEVICE_STEPS_PER_LOOK if waits(slope) else 1
     direction, size = slope, scalar(slope @ slope)
     first = size
     for count in range(steps):
-        if count % looks == 0 and (size <= (4.0 * UNIT) ** 2 * first or size == 0.0):
+        if count % looks == 0 and (size <= ROUNDINGS**2 * first or size == 0.0):
             break
         look(2.0 * cost.product_flops)
         read = cost.read(direction)

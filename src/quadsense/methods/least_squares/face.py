@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import ZERO_SHARE
-from quadsense.core.packed import upper
+from quadsense.core.packed import real_units, upper
 from quadsense.core.records import changed
 from quadsense.methods.balance import EIGENVALUE_PRICE, balanced
 from quadsense.methods.least_squares.bounds import (
@@ -35,15 +35,13 @@ from quadsense.methods.least_squares.program import (
     SquaresProgram,
 )
 from quadsense.proofs.costs import conjugate_above, permitted
+from quadsense.system.memory import MAX_ARRAY_ENTRIES
 from quadsense.system.watch import eigen_flops, look
 
 Array = npt.NDArray[Any]
 
 MAX_CORRECTIONS = 6
 """Each squares the error: three reach rounding from where the first-order steps end."""
-
-MAX_WRITTEN_ENTRIES = 2e7
-"""Entries of measured matrices that are written out at once, at most."""
 
 
 def with_trace(cone: LeastSquaresCone, X: Array) -> Array:
@@ -69,7 +67,7 @@ def multipliers(program: SquaresProgram, X: Array, slope: Vector, rows: Rows, mu
     """
     cone = program.cone
     pulling = np.flatnonzero(mu)
-    if pulling.size == 0 or float(pulling.size) * cone.n**2 > MAX_WRITTEN_ENTRIES:
+    if pulling.size == 0 or float(pulling.size) * cone.n**2 > MAX_ARRAY_ENTRIES:
         return mu
     images = [cone.unpack(line) @ X for line in program.cost.features(rows[pulling])]
     if cone.trace is not None:
@@ -92,7 +90,7 @@ def moved_factor(program: SquaresProgram, X: Array, rows: Rows, targets: Vector)
     cone = program.cone
     if rows.size == 0:
         return with_trace(cone, X)
-    if float(rows.size) * cone.n**2 > MAX_WRITTEN_ENTRIES:
+    if float(rows.size) * cone.n**2 > MAX_ARRAY_ENTRIES:
         return None
     matrices = [cone.unpack(line) for line in program.cost.features(rows)]
     if cone.trace is not None:
@@ -282,7 +280,7 @@ def _turns(X: Array) -> Array:
 def _changes(cone: LeastSquaresCone, X: Array) -> Array:
     """Columns ``pack(D X* + X D*)`` for D one entry of X each, its real and its imaginary part."""
     n, r = X.shape
-    parts = np.array([1.0, 1j] if cone.is_complex else [1.0])
+    parts = np.array(real_units(cone.is_complex))
     M = np.zeros((n, r, parts.size, n, n), X.dtype)
     for i in range(n):
         M[i, :, :, i, :] = parts[:, None] * X.conj().T[:, None, :]

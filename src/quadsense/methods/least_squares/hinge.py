@@ -23,18 +23,31 @@ from quadsense.core.cholesky import (
     solve_upper,
 )
 from quadsense.core.intervals import UNIT, Array, Intervals
+from quadsense.core.matrix import EIGENVALUE_ERROR
 from quadsense.core.records import cached_property
+from quadsense.core.sums import OF_ERRORS
 from quadsense.device import chosen, numbers, scalar, waits
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import SHORT_STRIDE_FLOPS, Problem
+from quadsense.methods.base import (
+    AIMED_GAP,
+    DEVICE_STEPS_PER_LOOK,
+    PROGRESS_SHARE,
+    SHORT_STRIDE_FLOPS,
+    Problem,
+)
 from quadsense.methods.conic.coordinates import reach
-from quadsense.methods.least_squares.bounds import KEPT_ROOM, ROOM_GROWTH, SquaresVerdict
+from quadsense.methods.least_squares.bounds import (
+    GAP_GOAL,
+    INWARD_SHARE,
+    KEPT_ROOM,
+    MAX_EXACT_COST,
+    ROOM_GROWTH,
+    ROUNDED_COST,
+    SquaresVerdict,
+)
 from quadsense.methods.least_squares.program import Rows, power_of_four
 from quadsense.methods.traits import GapOptions
 from quadsense.system.watch import cholesky_flops, eigen_flops, look, real_flops
-
-FINE_GAP = 1e-7
-"""Relative gap that is aimed at where a step costs little."""
 
 
 @dataclass(frozen=True)
@@ -171,10 +184,10 @@ def prepare(problem: Problem) -> MissesProgram | None:
     there = problem.ends.each(F.beside) if F.waits else problem.ends
     asked = gap = float(getattr(problem.options, "gap", GapOptions.gap))
     if step_flops(F) + min(system_flops(F, 0.5 * F.m)) <= SHORT_STRIDE_FLOPS:
-        gap = min(gap, FINE_GAP)
+        gap = min(gap, GAP_GOAL)
     lo, hi = np.where(live, question.lo, -np.inf), np.where(live, question.hi, np.inf)
     lo, hi, w = map(F.beside, (lo / scale, hi / scale, w / weight))
-    return MissesProgram(problem, F, there, lo, hi, w, scale, weight, 0.9 * gap, asked)
+    return MissesProgram(problem, F, there, lo, hi, w, scale, weight, AIMED_GAP * gap, asked)
 
 
 def step_flops(F: Sensing) -> float:
@@ -187,9 +200,6 @@ GRADIENT_RESIDUAL = 0.2
 
 MAX_GRADIENTS = 300
 """Conjugate gradients of a step at most: then the step is what they have found."""
-
-GRADIENTS_PER_LOOK = 5
-"""Conjugate gradients on a device between two looks at their residual."""
 
 GRADIENT_GROWTH, MIN_EXPECTED_GRADIENTS = 1.5, 10.0
 """Conjugate gradients expected: that many times those of the last step, and at least."""
@@ -247,7 +257,7 @@ def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> tuple[Arra
     """The same, roughly, and in how many steps."""
     adjoint = L.conj().T
     D, left = np.zeros_like(R + 0.0 * L), R + 0.0 * L
-    looks = GRADIENTS_PER_LOOK if waits(L) else 1
+    looks = DEVICE_STEPS_PER_LOOK if waits(L) else 1
     direction, size = left, scalar(np.vdot(left, left).real)
     enough = max(GRADIENT_RESIDUAL**2 * size, UNIT**2)
     for count in range(MAX_GRADIENTS):
@@ -271,15 +281,6 @@ NEAR_DECREMENT = 2.0
 
 LAST_GAP_SHARE = 0.7
 """Share of the gap that the last mu is to leave: the rest is for a point not quite its own."""
-
-ZERO_COST = 1e-24
-"""Cost relative to that of A = 0 which is rounding."""
-
-SMALL_COST = 1e-8
-"""Cost relative to that of A = 0 below which it may well be that nothing need be missed."""
-
-ROOM = 1e-6
-"""Share of half-widths by which intervals are then made narrower, so that they are met within."""
 
 MAX_STEP, BACKOFF = 4.0, 0.98
 """Newton steps along a direction at most, and share of the way to the boundary of the cone."""
@@ -321,7 +322,8 @@ def advance(program: MissesProgram, state: MissesState, steps: int) -> MissesSta
 
 def tightened(state: MissesState) -> MissesState:
     """Further inside the intervals, where rounding spoilt what seemed to be a fit."""
-    return replace(state, room=ROOM_GROWTH * max(state.room, ROOM), verdict=SquaresVerdict.OPEN)
+    room = ROOM_GROWTH * max(state.room, INWARD_SHARE)
+    return replace(state, room=room, verdict=SquaresVerdict.OPEN)
 
 
 def _pulling(program: MissesProgram, values: Vector, room: float = 0.0) -> tuple[Rows, Vector]:
@@ -341,7 +343,7 @@ def dual(program: MissesProgram, state: MissesState) -> Vector:
 def _judged(program: MissesProgram, state: MissesState) -> MissesState:
     """What the slope proves, and whether that is enough."""
     within = not np.any(program.w * program.misses(state.values, KEPT_ROOM * state.room))
-    if within or (state.room and 0.0 < state.cost <= ZERO_COST * program.rest):
+    if within or (state.room and 0.0 < state.cost <= ROUNDED_COST * program.rest):
         return replace(state, lower=0.0, y=None, verdict=SquaresVerdict.OPTIMAL)
     L = _root(state.A)
     if L is None or not np.isfinite(state.cost) or state.iteration >= MAX_STEPS:
@@ -349,19 +351,20 @@ def _judged(program: MissesProgram, state: MissesState) -> MissesState:
     inside = _slope(program, state, L)
     gap = float(np.trace(inside).real)
     eigenvalues = np.linalg.eigvalsh(inside)
-    positive = float(eigenvalues[0]) >= -16.0 * program.n * UNIT * float(eigenvalues[-1])
+    positive = float(eigenvalues[0]) >= -EIGENVALUE_ERROR * program.n * float(eigenvalues[-1])
     if positive and state.iteration == 0:
-        state = replace(state, mu=min(state.mu, max(10.0 * gap / program.n, 1e-6 * state.mu)))
+        first = max(gap / (MU_FACTOR * program.n), UNIT * state.mu)
+        state = replace(state, mu=min(state.mu, first))
     y, bound = _proved(program, state, positive)
     if bound > state.lower:
         state = replace(state, lower=bound, y=y)
-    zero = state.cost <= SMALL_COST * program.rest and state.lower <= 0.1 * state.cost
+    zero = state.cost <= MAX_EXACT_COST * program.rest and state.lower <= 0.5 * state.cost
     if zero != (state.room > 0.0):
-        state = replace(state, room=ROOM if zero else 0.0)
+        state = replace(state, room=INWARD_SHARE if zero else 0.0)
     left = state.cost - state.lower
     if left <= program.gap * state.cost:
         return replace(state, verdict=SquaresVerdict.OPTIMAL)
-    if left < 0.9 * state.left:
+    if left < PROGRESS_SHARE * state.left:
         return replace(state, left=left, marked=state.iteration)
     if state.iteration - state.marked > MAX_IDLE_STEPS:  # rounding
         enough = left <= program.asked * state.cost
@@ -384,11 +387,11 @@ def _proved(program: MissesProgram, state: MissesState, positive: bool) -> tuple
         more, Z = even
         T = program.F.only(rows).adjoint(pull) if rows.size else np.zeros_like(Z)
         least = float(np.linalg.eigvalsh(Z.conj().T @ T @ Z)[0])
-        y = y + max(0.0, -least) * (1.0 + 1e-9) * more
+        y = y + max(0.0, -least) * OF_ERRORS * more
         (rows,) = np.nonzero(y)
     y_ = y[rows]
     ends = np.where(y_ > 0.0, program.hi[rows], program.lo[rows])
-    return y, -float(np.sum(y_ * (y_ / (4.0 * program.w[rows]) + ends)))
+    return y, -float(np.sum(y_ * (0.5 * (0.5 * y_ / program.w[rows]) + ends)))
 
 
 def _root(A: Array) -> Array | None:

@@ -14,6 +14,7 @@ from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import (
     COLD,
     LENIENT,
+    MIN_RESIDUAL,
     SHORT_STRIDE_FLOPS,
     Problem,
     Stepped,
@@ -29,6 +30,7 @@ from quadsense.methods.least_squares.bounds import (
     KEPT_ROOM,
     MAX_TRUE_GAP_RATIO,
     MAX_ZERO_COST,
+    MIN_COST_SHARE,
     ROOM_GROWTH,
     SquaresStage,
     SquaresState,
@@ -63,10 +65,8 @@ from quadsense.methods.least_squares.program import (
 )
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.traits import GapOptions
+from quadsense.proofs.rounding import PRODUCT_UNDERFLOW
 from quadsense.vocabulary import Claim, because
-
-MIN_GOAL = 1e-290
-"""A gap to reach where the least squares are 0."""
 
 ROUGH_GAP = 1e-2
 """Relative gap from which on it is clear which ends bind."""
@@ -83,9 +83,6 @@ MAX_STAGE_STEPS = 2000
 MAX_BINDING_UNKNOWNS = 800
 """Unknowns up to which the methods that follow take less time over the cone as soon as ends bind
 (measured: half the time, and at most a fifth more)."""
-
-MIN_COST_SHARE = 1e-6
-"""Cost, in units of that of A = 0, below which an interior-point method lacks the digits."""
 
 MAX_INNER_STEPS = 200
 """Conjugate gradients between two evaluations from the rows."""
@@ -231,7 +228,7 @@ def _judged_descent(program: SquaresProgram, state: SquaresState) -> SquaresStat
     assert now is not None and last is not None
     cost = max(now.cost, 0.0)
     judged = judge.judge(now.x, cost, 2.0 * now.slope, 0.0, mass(program, last.values, EMPTY))
-    left = judged.gap / max(goal(program, judged, cost), MIN_GOAL)
+    left = judged.gap / max(goal(program, judged, cost), PRODUCT_UNDERFLOW)
     rough = judged.gap <= ROUGH_GAP * cost and not np.isfinite(
         state.judged.gap
     )  # for the first time
@@ -371,7 +368,7 @@ def _direct(program: SquaresProgram, state: SquaresState) -> SquaresState:
         if not np.isfinite(after):  # beyond float64's range, where inf is half of inf
             return changed(state, verdict=SquaresVerdict.STALLED)
         state = _judged_point(program, state, found if after < before else point)
-        if after <= 0.5 * before and after > 1e-15 * program.pull:
+        if after <= 0.5 * before and after > MIN_RESIDUAL * program.pull:
             return state
         settled = after <= 1e-9 * program.pull
     assert state.point is not None

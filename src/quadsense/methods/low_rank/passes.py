@@ -246,7 +246,7 @@ def best_length(
         squared, bent, crossed, fourth = numbers(
             np.dot(w1, z1), np.dot(w2, z), np.dot(w1, z2), np.dot(w2, z2)
         )
-        return quartic_minimum(along, squared + 2.0 * bent + bend, 3.0 * crossed, 2.0 * fourth)
+        return quartic_minimum(along, squared + 2.0 * bent + bend, crossed, fourth)
 
     def lost(t: float) -> Any:
         e = problem.excess(z + t * (z1 + t * z2), theta)
@@ -269,21 +269,21 @@ def best_length(
         slope += pressed
         if not slope < 0.0:
             break
-        t = quartic_minimum(slope, squared + 2.0 * bent + bend, 3.0 * crossed, 2.0 * fourth)
+        t = quartic_minimum(slope, squared + 2.0 * bent + bend, crossed, fourth)
     while t > MIN_LENGTH and not 0.5 * float(lost(t)) + t * pressed + 0.5 * t * t * bend < start:
-        t /= 4.0
+        t *= 0.5
     return t if t > MIN_LENGTH else 0.0
 
 
-def quartic_minimum(c1: float, c2: float, c3: float, c4: float) -> float:
-    """Return the t > 0 that minimises ``c1 t + c2 t^2/2 + c3 t^3/3 + c4 t^4/4``.
+def quartic_minimum(slope: float, curvature: float, cubic: float, quartic: float) -> float:
+    """Return the t > 0 that minimises ``slope t + curvature t^2/2 + cubic t^3 + quartic t^4/2``.
 
     Parameters
     ----------
-    c1 : float
+    slope : float
         Negative.
-    c2, c3 : float
-    c4 : float
+    curvature, cubic : float
+    quartic : float
         Not negative.
 
     Returns
@@ -291,6 +291,7 @@ def quartic_minimum(c1: float, c2: float, c3: float, c4: float) -> float:
     float
         0 where none, or only one that is lost in rounding, descends.
     """
+    c1, c2, c3, c4 = slope, curvature, 3.0 * cubic, 2.0 * quartic
     if not c4 > 0.0:
         t = -c1 / c2 if c2 > 0.0 else 0.0
         return t if t > MIN_LENGTH and math.isfinite(t) else 0.0

@@ -15,6 +15,7 @@ from quadsense.arrays import compact, to_numpy
 from quadsense.core.intervals import BEYOND
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
+from quadsense.measurements.arrays import SPARSE_SHARE
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import beneath
 from quadsense.methods.base import MIN_AMPLE_ROWS, Problem
@@ -328,8 +329,6 @@ def default_restarts(F: Sensing, rank: int, lifted: int) -> int:
     return int(min(MAX_RESTARTS, max(MIN_RESTARTS, RESTART_FLOPS / flops)))
 
 
-# Share of nonzeros up to which rows that are held sparse stay so in normal equations.
-MAX_SPARSE_SHARE = 0.1
 # Roundings of |p|^2 - b in single precision: of p, which counts twice, of its square and of b.
 SINGLE_ROUNDINGS = 2.0 * float(np.finfo(np.float32).eps)
 
@@ -356,7 +355,7 @@ class FactorRows:
         if not raw.is_sparse:
             return None
         held: Any = raw.kind
-        if beneath(held).U.nnz > MAX_SPARSE_SHARE * raw.m * raw.n:
+        if beneath(held).U.nnz > SPARSE_SHARE * raw.m * raw.n:
             return None
         U = held.sparse_rows()
         U = sp.csr_array(U if raw.factors is None else sp.diags_array(raw.factors) @ U)

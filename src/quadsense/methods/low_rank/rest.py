@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from quadsense.core.intervals import ZERO_SHARE
+from quadsense.core.packed import real_units
 from quadsense.methods.equalities import MAX_EQUALITIES
 from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_bound
 from quadsense.methods.low_rank.program import MAX_DENSE_UNKNOWNS, LowRankProgram, Matrix, Vector
@@ -199,7 +200,7 @@ def _turns(Y: Matrix, signs: Vector | None) -> Matrix:
     second derivative could not be told from one at a saddle.
     """
     s = np.ones(len(Y)) if signs is None else signs
-    parts: list[Any] = [1.0, 1j] if np.iscomplexobj(Y) else [1.0]
+    parts = real_units(np.iscomplexobj(Y))
     turns = []
     for i in range(len(Y)):
         for j in range(i, len(Y)):
@@ -268,7 +269,7 @@ def beside_held(problem: LowRankProgram, held: HeldReadings) -> LowRankProgram:
     return problem if not most > 0.0 else problem.weighed(weight / most)
 
 
-def stillness(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | None) -> float:
+def relative_slope(problem: LowRankProgram, point: FactorPoint, held: HeldReadings | None) -> float:
     """Return the slope of the loss in units of what bounds it, by Cauchy and Schwarz.
 
     Not of its terms alone: where a reading cannot be reached, and the factor reads next to nothing
@@ -385,7 +386,7 @@ def after_walk(
     may go; they lead on where curvatures are of either sign, or none.
     """
     unit = float(np.linalg.norm(point.Y)) or 1.0
-    radius, slope = FIRST_RADIUS * unit, stillness(free, loss, held)
+    radius, slope = FIRST_RADIUS * unit, relative_slope(free, loss, held)
     model = None
     for _ in range(MAX_TRUSTED_STEPS):
         if slope <= SLOPE_GOAL or fits_exactly(free, loss):
@@ -410,7 +411,7 @@ def after_walk(
             radius /= MIN_TRUE_SHARE
         if better:
             point, loss, model = trial, beside, None
-            slope = stillness(free, loss, held)
+            slope = relative_slope(free, loss, held)
     return point, loss, False
 
 
@@ -434,7 +435,7 @@ def _is_better(
 ) -> bool:
     """Whether the loss is less, or, where rounding hides that, its slope."""
     hidden = abs(trial.value - loss.value) <= MAX_HIDDEN_GAIN * loss.value
-    return stillness(free, trial, held) < slope if hidden else trial.value < loss.value
+    return relative_slope(free, trial, held) < slope if hidden else trial.value < loss.value
 
 
 # Residual, where readings are at most 1, that is next to none; how much more a row weighs that
@@ -532,7 +533,7 @@ def _with_heavy_rows_held(
         if after.value > loss.value * (1.0 + MAX_HIDDEN_GAIN):
             break
         point, loss = found, after
-        if stillness(free, loss, held) <= SLOPE_GOAL or rests(free, loss, held):
+        if relative_slope(free, loss, held) <= SLOPE_GOAL or rests(free, loss, held):
             return point, loss, True
         E = derivative(problem, found, both.index)
         forces = -np.linalg.lstsq(E.T, flat(beside.gradient), rcond=ZERO_SHARE)[0][: heavy.size]

@@ -349,7 +349,7 @@ def step_length(
         cubic += crossed
         quadratic += 2.0 * bent
         quartic += fourth
-    return quartic_minimum(along, quadratic, 3.0 * cubic, 2.0 * quartic), size
+    return quartic_minimum(along, quadratic, cubic, quartic), size
 
 
 class Moved(NamedTuple):

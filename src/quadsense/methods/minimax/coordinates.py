@@ -17,9 +17,10 @@ from quadsense.core.cholesky import inner_upper, pivoted
 from quadsense.core.intervals import EPS, ZERO_SHARE
 from quadsense.device import numbers, scalar
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.base import MIN_RESIDUAL
 from quadsense.methods.conic.coordinates import PlainCoordinates
 from quadsense.methods.conic.program import Mask
-from quadsense.methods.conic.system import MIN_RESIDUAL, ROUGH_RESIDUAL, KernelSystem
+from quadsense.methods.conic.system import ROUGH_RESIDUAL, KernelSystem
 from quadsense.system.watch import look
 
 MAX_GRAM_ROWS = 6000

@@ -16,6 +16,7 @@ from quadsense.core.intervals import UNIT
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
+from quadsense.core.sums import ROUNDINGS, SPARE
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, MAX_FORMED_ORDER, Problem, Stepped, Warm, own, start_matrix
@@ -358,7 +359,7 @@ class Minimax(MinimaxTraits, Stepped):
     def _cancels(self, problem: Problem, c: Vector) -> bool:
         """Whether coefficients are so large that rounding their sum matters, and n is not."""
         n, mass = problem.rows.n, float(np.sum(np.abs(c)))
-        errors = (8.0 * n + 2.0 * problem.m + 64.0) * UNIT * mass
+        errors = 2.0 * ROUNDINGS * (n + problem.m + SPARE) * mass
         return n <= MAX_FORMED_ORDER and errors > 0.01 * float(np.min(to_numpy(problem.delta)))
 
     def dual(self, program: Stages, state: MinimaxState) -> Vector | None:

@@ -29,20 +29,19 @@ from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.core.sums import SPARE
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.base import LENIENT, Problem
+from quadsense.methods.base import DIAGONAL_SHIFT, LENIENT, Problem
 from quadsense.methods.conic import steps
-from quadsense.methods.conic.direction import REGULARIZATION
 from quadsense.methods.conic.program import SIGNS, KernelProgram, Mask
 from quadsense.methods.conic.program import prepare as prepare_kernel
 from quadsense.methods.conic.solve import MAX_STEPS, dual_of
 from quadsense.methods.conic.system import ROUGH_RESIDUAL, KernelSystem, system_of
+from quadsense.methods.least_squares.traits import MAX_FORMED_UNKNOWNS
 from quadsense.methods.minimax.coordinates import (
     GradientCoordinates,
     SeenRows,
     SeenRowsCoordinates,
     by_gram,
 )
-from quadsense.methods.minimax.traits import FACTORED
 from quadsense.proofs.symmetric import ASSUMED_FACTOR, NORM_FACTOR, allowed, data_scale
 
 UNIT_SHARE = 0.01
@@ -212,7 +211,7 @@ class MinimaxProgram:
         """The same of other weights."""
         kernel, equal = self.kernel, self.F.beside(np.zeros(weights.size, bool))
         E = 1.0 / np.maximum(weights / float(np.max(weights)), MIN_WEIGHT)
-        at = kernel.coordinates(self.F, REGULARIZATION, kernel.kept)
+        at = kernel.coordinates(self.F, DIAGONAL_SHIFT, kernel.kept)
         try:
             return system_of(at, self.F.beside(E), equal, ROUGH_RESIDUAL, True)
         except LinAlgError:
@@ -231,7 +230,7 @@ class MinimaxProgram:
         first = self.weights / float(np.max(self.weights))
         if float(np.min(first)) > MIN_EVEN_WEIGHT:  # then rows see as much with these weights
             found.kept["weights"] = 1.0 / (1.0 / first)
-        if self.rows.unknowns > FACTORED and not by_gram(self.rows):
+        if self.rows.unknowns > MAX_FORMED_UNKNOWNS and not by_gram(self.rows):
             return replace(found, coordinates=GradientCoordinates)
         if isinstance(self.F, SeenRows):
             zero = np.zeros(self.F.n)

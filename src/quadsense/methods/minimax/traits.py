@@ -6,15 +6,14 @@ from dataclasses import replace
 from typing import ClassVar
 
 from quadsense.core.packed import FEATURE_ROWS
-from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
+from quadsense.methods.conic.traits import CALLS
+from quadsense.methods.least_squares.traits import MAX_FORMED_UNKNOWNS
+from quadsense.methods.traits import VECTORS, Cone, GapOptions, Options, Shape, Traits, Work
 from quadsense.system.memory import FLOAT64_BYTES, MIB
 from quadsense.system.watch import cholesky_flops
 
 STEPS = 8.0
 """Typical factorisations: seen 1 to 15 (docs/theory.md, section 10)."""
-
-CALLS = 12.0
-"""Passes whose calls of Python a step makes: correctors, line searches, bounds (measured)."""
 
 PROOF_ENTRIES = MIB
 """Entries of F*(y) that are summed at a time."""
@@ -24,9 +23,6 @@ PROOF_ARRAYS = 12
 
 BLOCKS = 2
 """Blocks of written-out rows that are held at once, as measured."""
-
-FACTORED = 16000
-"""Unknowns up to which a normal matrix is formed, as in `minimax.coordinates`."""
 
 FIRST, MORE, MOST = 8, 6, 16
 """Where only rows that matter are in memory (`minimax.growing`), rows for each unknown: to begin
@@ -42,8 +38,8 @@ rows next to few unknowns, rounding stops the method on all of them."""
 PASSES = 6.0
 """Typical passes over all rows then: seen 2 to 10."""
 
-VECTORS, STEP_VECTORS = 12, 40
-"""Numbers per row then, as measured, and where all rows are in memory."""
+STEP_VECTORS = 40
+"""Numbers per row, as measured, where all rows are in memory."""
 
 
 def grows(m: int, unknowns: int, at_hand: bool) -> bool:
@@ -92,7 +88,7 @@ class MinimaxTraits(Traits):
             rows = cls._rows(shape, 2 * MOST) * shape.n * shape.item
             return FLOAT64_BYTES * VECTORS * shape.m + rows + cls.memory(some)
         side = min(shape.m, shape.unknowns)
-        dense = FLOAT64_BYTES * side * side if side <= FACTORED else 0
+        dense = FLOAT64_BYTES * side * side if side <= MAX_FORMED_UNKNOWNS else 0
         # Few rows: K is factored, A stays implicit.
         formed = FLOAT64_BYTES * shape.matrix_bytes if shape.m > shape.unknowns else 2 * dense
         blocks = FLOAT64_BYTES * BLOCKS * min(FEATURE_ROWS, shape.m) * side if side < shape.m else 0

@@ -17,6 +17,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import (
+    AIMED_GAP,
     COLD,
     SHORT_STRIDE_FLOPS,
     Method,
@@ -142,12 +143,6 @@ class Psd(PsdTraits, Stepped):
 MAX_PROJECTIONS = 4000
 """Steps of `phases` on one ratio, far above the usual dozens."""
 
-MAX_EXACT_RATIO = 1e-8
-"""Error relative to the largest reading at which a fit counts as exact."""
-
-AIMED_GAP = 0.9
-"""Share of the gap that is aimed at: what is proved from the data loses a little to rounding."""
-
 
 def without_tolerance(problem: Problem) -> Method:
     """Return the method for this problem."""
@@ -186,7 +181,7 @@ class BisectionProgram:
     problem : Problem
     F : Sensing
     intervals : Intervals
-        In units of `scale`: a ratio of `MAX_EXACT_RATIO` is an exact fit.
+        In units of `scale`: a ratio of `phases.MAX_EXACT_RATIO` is an exact fit.
     scale : float
         A power of 4, so that nothing, nor a root of it, is rounded.
     unit : float
@@ -276,7 +271,7 @@ class Bisection(PsdTraits, Stepped):
 
     def _closed(self, program: BisectionProgram, state: BisectionState) -> bool:
         gap = AIMED_GAP * program.problem.options.gap
-        return state.upper <= max((1.0 + gap) * state.lower, 0.1 * MAX_EXACT_RATIO)
+        return state.upper <= max((1.0 + gap) * state.lower, 0.1 * phases.MAX_EXACT_RATIO)
 
     def advance(
         self, program: BisectionProgram, state: BisectionState, steps: int
@@ -318,7 +313,9 @@ class Bisection(PsdTraits, Stepped):
         if not state.ended:
             return None
         dual, bound = state.proof.y, program.unit * state.lower
-        if state.upper <= max((1.0 + program.problem.options.gap) * state.lower, MAX_EXACT_RATIO):
+        if state.upper <= max(
+            (1.0 + program.problem.options.gap) * state.lower, phases.MAX_EXACT_RATIO
+        ):
             return Claim("optimal", None, dual, bound)
         return Claim("undecided", because("gap_open"), dual, bound)
 

@@ -27,11 +27,12 @@ from quadsense.core.intervals import EPS, Array, Intervals, Real
 from quadsense.core.products import basis_of_span
 from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.base import PROGRESS_SHARE
 from quadsense.methods.cg.system import CGSystem
 from quadsense.methods.conic.coordinates import forward_error, positive_part
 from quadsense.methods.conic.program import MARGIN_ROUNDINGS, MAX_MARGIN, MIN_MARGIN, KernelProgram
 from quadsense.methods.conic.solve import RatioState, advance_ratio, ratio_program, start_ratio
-from quadsense.methods.conic.traits import interior_fits, newton_flops
+from quadsense.methods.conic.traits import CONE_DECOMPOSITIONS, interior_fits, newton_flops
 from quadsense.methods.psd.searches import (
     NearestState,
     ProjectedState,
@@ -57,6 +58,9 @@ STRIDE = 10
 MAX_PROJECTIONS_PER_STEP = 4.0
 """Steps of the interior-point method on the time of which projections go on: 15, by flops that are
 four times as slow."""
+
+MAX_EXACT_RATIO = 1e-8
+"""Error relative to the largest reading at which a fit counts as exact."""
 
 FIRST_AIM = 0.8
 """Ratio aimed at first, so that the least misses are reached in the intervals, not in the limit."""
@@ -416,14 +420,19 @@ def _projected(
         return state
     if after.iteration > _patience(problem):
         return _further_in(problem, state)
-    if after.value < 0.9 * mark:
+    if after.value < PROGRESS_SHARE * mark:
         return state
     # What y would prove if F*(y) >= 0 held: above 1, stay, for a proof is coming.
     mass = max(float(np.abs(y) @ problem.inner.unit), float(np.finfo(np.float64).tiny))
     promise = after.aim + 2.0 * after.value / mass
     if promise < 1.0:
-        return _aim(problem, state, after.X, 0.5 * (1.0 + promise) if promise < 1.0 - 1e-8 else 1.0)
-    if after.value <= (1.0 - 1e-9) * mark:
+        return _aim(
+            problem,
+            state,
+            after.X,
+            0.5 * (1.0 + promise) if promise < 1.0 - MAX_EXACT_RATIO else 1.0,
+        )
+    if after.value <= (1.0 - MAX_EXACT_RATIO) * mark:
         return state
     return _further_in(problem, state)
 
@@ -444,7 +453,7 @@ def _patience(problem: ConeProgram) -> float:
         return np.inf
     F = problem.rows
     m, n = F.shape
-    step = min(newton_flops(max(m, F.raw.m), n, F.unknowns)) + 3.0 * eigen_flops(n)
+    step = min(newton_flops(max(m, F.raw.m), n, F.unknowns)) + CONE_DECOMPOSITIONS * eigen_flops(n)
     return max(2.0 * STRIDE, MAX_PROJECTIONS_PER_STEP * step / evaluation_flops(m, n))
 
 

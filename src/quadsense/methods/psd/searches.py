@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.core.intervals import Array, Intervals, Real
+from quadsense.core.intervals import ZERO_SHARE, Array, Intervals, Real
 from quadsense.core.lbfgs import Memory, direction, remember, scaled
 from quadsense.device import numbers, scalar, waits
 from quadsense.measurements.sensing import Sensing
@@ -48,7 +48,6 @@ from quadsense.methods.conic.coordinates import cholesky, positive_part
 from quadsense.methods.psd.traits import kept_pairs
 from quadsense.system.watch import eigen_flops, look
 
-MIN_CURVATURE = 1e-12  # least curvature of a pair, in units of its norms
 MAX_TRIALS = 12  # evaluations of a line search before it gives up
 
 
@@ -162,7 +161,7 @@ def _step_nearest(
         enough = enough or abs(new_slope) <= 0.5 * abs(slope)
         if ratio <= 1.0 or (enough and new_slope >= 0.9 * slope):
             most = kept_pairs(b.size)
-            memory = remember(state.memory, move, change, most, MIN_CURVATURE, tuple(known) or None)
+            memory = remember(state.memory, move, change, most, ZERO_SHARE, tuple(known) or None)
             evaluations = state.evaluations + trial
             iteration = state.iteration + 1
             return NearestState(y, z, X, value, memory, ratio, iteration, evaluations, False)
@@ -172,8 +171,9 @@ def _step_nearest(
             high = length
         # The slope is a straight line while no eigenvalue changes sign: aim where it is 0.
         secant = length * slope / (slope - new_slope) if new_slope > slope else np.inf
-        between = min(high, 10.0 * length) - low
-        length = float(np.clip(secant, low + 0.1 * between, low + 0.9 * between))
+        longest = min(high, 10.0 * length)
+        margin = 0.1 * (longest - low)
+        length = float(np.clip(secant, low + margin, longest - margin))
     return replace(state, evaluations=state.evaluations + MAX_TRIALS, stalled=True)
 
 
@@ -354,7 +354,7 @@ def _step_misses(
     F: Sensing, intervals: Intervals, aimed: Intervals, state: ProjectedState
 ) -> ProjectedState:
     """Take one accelerated step, raising the stiffness until the quadratic model holds."""
-    momentum = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * state.momentum**2))
+    momentum = 0.5 + np.hypot(0.5, state.momentum)
     carry = (state.momentum - 1.0) / momentum
     base = state.A + carry * (state.A - state.previous)
     base_values = state.values + carry * (state.values - state.previous_values)
@@ -377,7 +377,7 @@ def _step_misses(
         )  # fmt: skip
         model = base_value + along + 0.5 * stiffness * length
         # The slack is the rounding error of the values, which the end of a long run is made of.
-        if value <= model + 1e-12 * base_value:
+        if value <= model + ZERO_SHARE * base_value:
             break
         stiffness *= 1.5
     return ProjectedState(

@@ -1,4 +1,4 @@
-"""Random wishes on top of a generated problem: which A of all that fit, and linear constraints."""
+"""Random preferences on top of a generated problem: which A of all, and linear constraints."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PREFERENCES = ("auto", "least_squares", "nearest", "center", "min_trace", "minim
 
 
 def add(case: Any, rng: np.random.Generator) -> Any:
-    """The case with wishes: each of them now and then, whatever the others are."""
+    """The case with preferences: each of them now and then, whatever the others are."""
     options, question, labels = dict(case.options), dict(case.question), dict(case.labels)
     b = case.b
-    if rng.random() < 0.7:  # most methods answer few wishes: "auto" answers all
+    if rng.random() < 0.7:  # most methods answer few preferences: "auto" answers all
         for name in ("method", "schedule", "lam", "norm", "batch_size", "rng"):
             options.pop(name, None)
         labels["method"] = "auto"
@@ -101,7 +101,7 @@ def _preference(
     kind = pick(rng, prefer=0.6, slack=0.2, silent=0.2)
     complex_, odd = np.iscomplexobj(case.rows), rng.random() < 0.03
     if kind == "slack" and ((target and not low_rank) or odd):
-        labels["wish"] = f"slack {(word := str(rng.choice(['max', 'sum', 'squares'])))}"
+        labels["preference"] = f"slack {(word := str(rng.choice(['max', 'sum', 'squares'])))}"
         return {"slack": word}
     names = PREFERENCES if target else ("auto", "least_squares", "minimax")
     if low_rank:
@@ -110,7 +110,7 @@ def _preference(
         names = tuple(name for name in names if name != "min_trace")
     prefer = str(rng.choice(PREFERENCES if odd else names))
     out: dict[str, Any] = {} if kind == "silent" and prefer == "auto" else {"prefer": prefer}
-    labels["wish"] = prefer
+    labels["preference"] = prefer
     if low_rank and not odd:
         return out
     size = exact.norm(case.known) ** (2 if case.known_is_factor else 1)
