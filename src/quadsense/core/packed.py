@@ -18,7 +18,7 @@ from scipy.linalg import blas
 from quadsense.arrays import complex_of
 from quadsense.core.cholesky import divided, inner_upper
 from quadsense.device import algebra
-from quadsense.device.algebra import or_there
+from quadsense.arrays import or_there
 from quadsense.system.memory import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 

@@ -22,7 +22,7 @@ from scipy.linalg import blas, get_blas_funcs
 from quadsense.core.cholesky import PANEL, divided, multiply_triangle
 from quadsense.core.intervals import EPS
 from quadsense.device import algebra
-from quadsense.device.algebra import or_there
+from quadsense.arrays import or_there
 from quadsense.system.memory import MIB
 from quadsense.system.threads import by_rows
 from quadsense.system.watch import BLOCK_FLOPS, eigen_flops, look, real_flops
@@ -44,7 +44,9 @@ def _block_rows(n: int, dtype: DType) -> int:
 
 def _real(dtype: DType) -> DType:
     """Return the type of the real part."""
-    return np.empty(0, dtype).real.dtype if dtype.kind == "c" else dtype
+    if dtype.kind != "c":
+        return dtype
+    return np.empty(0, dtype).real.dtype
 
 
 @or_there(algebra.adjoint)
@@ -69,8 +71,9 @@ def adjoint(U: Inexact, y: Float, dtype: DType | None = None) -> Inexact:
     dtype = U.dtype if dtype is None else dtype
     real = _real(dtype)
     if m * n * n <= _PLAIN_FLOPS[dtype.kind]:
-        U = U.astype(dtype, copy=False)
-        S: Inexact = (U.T * y.astype(real, copy=False)) @ U.conj()
+        U = U if U.dtype == dtype else U.astype(dtype)
+        weighed = U.T * (y if y.dtype == real else y.astype(real))
+        S: Inexact = weighed @ (U.conj() if dtype.kind == "c" else U)
         S += S.conj().T
         S *= 0.5
         return S
@@ -142,9 +145,12 @@ def forward(U: Inexact, S: Inexact, dtype: DType | None = None) -> Float:
     dtype = U.dtype if dtype is None else dtype
     real = _real(dtype)
     if m * n * n <= _PLAIN_FLOPS[dtype.kind]:
-        U = U.astype(dtype, copy=False)
-        images = U @ S.astype(dtype, copy=False).conj()
-        return np.asarray(np.vecdot(images, U).real)
+        U = U if U.dtype == dtype else U.astype(dtype)
+        S = S if S.dtype == dtype else S.astype(dtype)
+        if dtype.kind != "c":
+            values: Float = np.vecdot(U @ S, U)
+            return values
+        return np.asarray(np.vecdot(U @ S.conj(), U).real)
     # All that u* S u sees, where S is not symmetric. It is much quicker to copy a transpose than to
     # add one up: some dozen parts of a cluster or a file each do so.
     T = S.T.astype(dtype, order="C", casting="same_kind")

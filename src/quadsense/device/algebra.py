@@ -1,43 +1,23 @@
 """The dense algebra on a device: what `packed`, `cholesky` and `products` of `core` do by LAPACK.
 
-A function of theirs is decorated with `or_there`, which names the one of this module that takes its
+A function of theirs is decorated with `arrays.or_there`, which names the one of this module that takes its
 place where its first argument is on a device; tests/core/test_dense_algebra.py asks both the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import lru_cache, wraps
+from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
 from quadsense.device.array import DeviceArray, Tensor
 from quadsense.system.watch import look
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 SQRT2 = math.sqrt(2.0)
-
-
-def or_there(own: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Decorate a function of NumPy's arrays: `own` is called where the first is on a device."""
-
-    def decorated(function: Function) -> Function:
-        @wraps(function)
-        def found(first: Any, *others: Any, **named: Any) -> Any:
-            if type(first) is DeviceArray:
-                return own(first, *others, **named)
-            return function(first, *others, **named)
-
-        return cast("Function", found)
-
-    return decorated
-
-
-"""A torch tensor."""
 
 
 @lru_cache(maxsize=16)

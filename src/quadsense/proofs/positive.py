@@ -22,7 +22,7 @@ from quadsense.core.products import basis_in_blocks
 from quadsense.core.question import Question
 from quadsense.core.sums import DOWN, ROUNDINGS, SPARE, UP, sum_error
 from quadsense.device import algebra
-from quadsense.device.algebra import or_there
+from quadsense.arrays import or_there
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import MAX_GRAM_ROWS, factorisation_error, first_shift, spectrum
 from quadsense.proofs.rounding import COMPLEX, OF_NORMS, unmixing_error

@@ -27,7 +27,7 @@ from quadsense.core.cholesky import (
 )
 from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import algebra, numbers, waits
-from quadsense.device.algebra import or_there
+from quadsense.arrays import or_there
 from quadsense.methods.conic.coordinates import MIN_SINGLE_ORDER, KernelCoordinates
 from quadsense.methods.conic.program import Mask
 from quadsense.system.watch import look

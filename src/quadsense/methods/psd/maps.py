@@ -13,7 +13,7 @@ from scipy.linalg import lapack
 
 from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import algebra, scalar
-from quadsense.device.algebra import or_there
+from quadsense.arrays import or_there
 from quadsense.measurements.sensing import Sensing
 from quadsense.system.watch import eigen_flops, look
 
