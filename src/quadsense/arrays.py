@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.system.memory import free_memory, in_bytes, memory_limit, room_in_words
+from quadsense.system.machine import free_memory, in_bytes, memory_limit, room_in_words
 
 Array: TypeAlias = Any
 """An array of any namespace of the array API standard."""

@@ -31,7 +31,7 @@ from quadsense.proofs.definite import EIGEN_FLOPS, HELD_BYTES
 from quadsense.query.query import asks_rank
 from quadsense.ranges import Interval, NothingFits, ranges
 from quadsense.result.result import Result
-from quadsense.system.memory import in_bytes
+from quadsense.system.machine import in_bytes
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike, RealOrVector, Whole, is_whole

@@ -14,7 +14,7 @@ from quadsense.core.noise import CONFIDENCE
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_weights
-from quadsense.system.memory import FLOAT64_BYTES, GIB
+from quadsense.system.machine import FLOAT64_BYTES, GIB
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import eigen_flops, look
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number

@@ -27,10 +27,10 @@ from scipy.linalg import (
 )
 from scipy.linalg.lapack import dpotrf, dpotrs
 
+from quadsense.arrays import or_there
 from quadsense.core.intervals import EPS
 from quadsense.device import algebra
-from quadsense.arrays import or_there
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.system.threads import by_rows, shared_by
 from quadsense.system.watch import BLOCK_FLOPS, cholesky_flops, look, real_flops
 

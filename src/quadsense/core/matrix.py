@@ -24,9 +24,8 @@ from quadsense.arrays import (
 from quadsense.core.forms import DenseForm, FactorForm, Form, stretched
 from quadsense.core.intervals import EPS
 from quadsense.core.records import made
-from quadsense.system.memory import BLOCK_ELEMENTS, GIB
+from quadsense.system.machine import BLOCK_ELEMENTS, GIB
 from quadsense.typing import is_whole
-
 
 REAL, COMPLEX = np.dtype(np.float64), np.dtype(np.complex128)
 

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from quadsense.arrays import complex_of
+from quadsense.arrays import complex_of, or_there
 from quadsense.core.cholesky import divided, inner_upper
 from quadsense.device import algebra
-from quadsense.arrays import or_there
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 Array = npt.NDArray[Any]

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, get_blas_funcs
 
+from quadsense.arrays import or_there
 from quadsense.core.cholesky import PANEL, divided, multiply_triangle
 from quadsense.core.intervals import EPS
 from quadsense.device import algebra
-from quadsense.arrays import or_there
-from quadsense.system.memory import MIB
+from quadsense.system.machine import MIB
 from quadsense.system.threads import by_rows
 from quadsense.system.watch import BLOCK_FLOPS, eigen_flops, look, real_flops
 

@@ -1,6 +1,6 @@
 """The dense algebra on a device: what `packed`, `cholesky` and `products` of `core` do by LAPACK.
 
-A function of theirs is decorated with `arrays.or_there`, which names the one of this module that takes its
+A function of theirs is decorated with `or_there`, which names the one of this module that takes its
 place where its first argument is on a device; tests/core/test_dense_algebra.py asks both the same.
 """
 

@@ -14,7 +14,7 @@ from quadsense.arrays import Array, Vector, is_numpy, like, namespace, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
 from quadsense.measurements.probes import Probes, dense_blocks, unit_column_squares
-from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES
+from quadsense.system.machine import BLOCK_ELEMENTS, CACHE_BYTES
 from quadsense.system.watch import look
 
 ALIGNED = 8

@@ -16,7 +16,7 @@ from quadsense.core import packed, products
 from quadsense.core.packed import FEATURE_ROWS
 from quadsense.device import DeviceArray, tensor_of
 from quadsense.measurements.views import is_dense, is_in_parts
-from quadsense.system.memory import BLOCK_ELEMENTS, FLOAT64_BYTES, GIB
+from quadsense.system.machine import BLOCK_ELEMENTS, FLOAT64_BYTES, GIB
 from quadsense.system.watch import BLOCK_FLOPS, look
 
 Weigh = Callable[[slice, Array], Array]

@@ -33,7 +33,7 @@ from quadsense.measurements.shards import (
     sums_of_share,
     surveyed,
 )
-from quadsense.system.memory import GIB
+from quadsense.system.machine import GIB
 from quadsense.system.watch import Stop, look
 
 POLL_SECONDS = 0.1

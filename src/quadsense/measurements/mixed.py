@@ -22,7 +22,7 @@ from quadsense.measurements.arrays import SPARSE_SHARE
 from quadsense.measurements.readings import LARGEST_READING
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import is_sparse
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 MIN_RELATIVE_SUM = 1e-7

@@ -44,7 +44,7 @@ from quadsense.measurements.views import (
     is_sparse,
     only,
 )
-from quadsense.system.memory import Scratch
+from quadsense.system.machine import Scratch
 
 SPAN_COUNT = 32
 """In which some rows are taken from everywhere, so that they are like all in whatever order."""

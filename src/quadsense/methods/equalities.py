@@ -14,7 +14,7 @@ from quadsense.core.forms import MeasuredForm
 from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.measurements.sensing import Sensing
-from quadsense.system.memory import MIB
+from quadsense.system.machine import MIB
 from quadsense.system.watch import eigen_flops, look
 
 Matrix = npt.NDArray[Any]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_a
 import numpy as np
 
 from quadsense.core.records import record
-from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
+from quadsense.system.machine import FLOAT64_BYTES, MAX_FORMED_BYTES
 from quadsense.system.watch import real_flops
 from quadsense.typing import DEFAULT_GAP, is_number
 

@@ -14,7 +14,7 @@ from quadsense.core.intervals import EPS, TINY, UNIT
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.validate import checked_rows, is_operator
 from quadsense.probes.operator import from_operator
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.typing import to_generator
 

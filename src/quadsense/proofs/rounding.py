@@ -21,7 +21,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.packed import strictly_below
 from quadsense.core.sums import ROUNDINGS, SPARE, gamma, product_error, sum_error
 from quadsense.measurements.sensing import Sensing
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 SPARE_OF_NESTED = 3 * SPARE

@@ -34,7 +34,7 @@ from quadsense.proofs.definite import (
     solve,
 )
 from quadsense.proofs.rounding import COMPLEX, SPARE_OF_NESTED
-from quadsense.system.memory import in_bytes
+from quadsense.system.machine import in_bytes
 
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]

@@ -31,12 +31,13 @@ from quadsense.preferences import PREFERENCES, Preference
 from quadsense.query.choice import check_preference, checked, decide, frame_for, in_frame
 from quadsense.query.query import DEFAULTS, Query
 from quadsense.query.request import check_ability, check_options, given_options, to_rank
-from quadsense.system.machine import Rates, known_rates
-from quadsense.system.memory import (
+from quadsense.system.machine import (
     BLOCK_ELEMENTS,
     FLOAT64_BYTES,
+    Rates,
     in_bytes,
     is_limited,
+    known_rates,
     limited_memory,
     room_in_words,
     to_bytes,

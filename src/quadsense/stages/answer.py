@@ -39,7 +39,7 @@ from quadsense.result.values import (
 from quadsense.run.recorder import to_history
 from quadsense.stages.determined import seen
 from quadsense.stages.runs import Answer, Request
-from quadsense.system.memory import FLOAT64_BYTES, memory_limit
+from quadsense.system.machine import FLOAT64_BYTES, memory_limit
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import FLOPS, Stop
 from quadsense.typing import DEFAULT_GAP

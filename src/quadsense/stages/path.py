@@ -59,7 +59,7 @@ from quadsense.stages.runs import (
     to_problem,
     zero,
 )
-from quadsense.system.memory import limited_memory, to_bytes
+from quadsense.system.machine import limited_memory, to_bytes
 from quadsense.system.threads import one_blas_thread
 from quadsense.system.watch import Interrupted, Stop, Watch
 from quadsense.typing import to_list

@@ -52,7 +52,7 @@ from quadsense.methods.cg.system import (
 from quadsense.methods.cg.traits import ConjugateGradientTraits, factor_flops
 from quadsense.methods.least_squares.traits import ENTRY_FLOPS
 from quadsense.methods.traits import GapOptions
-from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
+from quadsense.system.machine import FLOAT64_BYTES, MAX_FORMED_BYTES
 from quadsense.vocabulary import Claim, because
 
 GAP_SHARE_REACHED = 1e-2

@@ -51,7 +51,7 @@ from quadsense.methods.cg.traits import (
     SINGLE_GAIN,
     window_bytes,
 )
-from quadsense.system.memory import FLOAT64_BYTES
+from quadsense.system.machine import FLOAT64_BYTES
 from quadsense.system.watch import look
 
 __all__ = ["CGState", "CGSystem", "advance", "coefficients", "matrix", "prepare", "start"]

@@ -35,7 +35,7 @@ from quadsense.methods.cg.traits import (
 )
 from quadsense.methods.traits import HALF_RATE
 from quadsense.proofs.rounding import frobenius
-from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
+from quadsense.system.machine import FLOAT64_BYTES, MAX_FORMED_BYTES
 
 UNIT_ROUNDING, SINGLE_ROUNDING = (float(np.finfo(t).eps) for t in (np.float64, np.float32))
 """Of float64 and float32, twice the unit roundoff."""

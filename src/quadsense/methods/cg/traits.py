@@ -12,7 +12,7 @@ from quadsense.methods.descent.traits import (
 )
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.traits import Cone, DeviceOptions, Options, Shape, Traits, Work
-from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
+from quadsense.system.machine import FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
 from quadsense.system.watch import cholesky_flops
 
 ENTRY = 9.0

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg as sl
 from scipy.linalg import blas
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, or_there
 from quadsense.core import packed
 from quadsense.core.cholesky import (
     add_to_diagonal,
@@ -27,7 +27,6 @@ from quadsense.core.cholesky import (
 )
 from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import algebra, numbers, waits
-from quadsense.arrays import or_there
 from quadsense.methods.conic.coordinates import MIN_SINGLE_ORDER, KernelCoordinates
 from quadsense.methods.conic.program import Mask
 from quadsense.system.watch import look

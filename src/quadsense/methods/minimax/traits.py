@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from quadsense.core.packed import FEATURE_ROWS
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
-from quadsense.system.memory import FLOAT64_BYTES, MIB
+from quadsense.system.machine import FLOAT64_BYTES, MIB
 from quadsense.system.watch import cholesky_flops
 
 STEPS = 8.0

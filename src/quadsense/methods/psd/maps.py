@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
+from quadsense.arrays import or_there
 from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import algebra, scalar
-from quadsense.arrays import or_there
 from quadsense.measurements.sensing import Sensing
 from quadsense.system.watch import eigen_flops, look
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from quadsense.methods.traits import Cone, Options, PsdOptions, Shape, Traits, Work
-from quadsense.system.memory import FLOAT64_BYTES, MIB
+from quadsense.system.machine import FLOAT64_BYTES, MIB
 from quadsense.system.watch import cholesky_flops, eigen_flops
 
 STEPS = 18.0
