@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, as_numbers, to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.matrix import SensedMatrix, is_positive
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
@@ -148,10 +148,10 @@ def _any(data: Measurements, preference: Preference) -> Question:
 
 
 def packed_expression(A: Any, cp: Any) -> Any:
-    """Return the `packed.pack` of a symmetric or Hermitian CVXPY expression: real, affine, (N,)."""
+    """Return the `pack` of a symmetric or Hermitian CVXPY expression: real, affine, (N,)."""
     n = A.shape[0]
     j, k = np.triu_indices(n, 1)
-    diagonal, upper = A[np.arange(n), np.arange(n)], packed.SQRT2 * A[j, k]
+    diagonal, upper = A[np.arange(n), np.arange(n)], products.SQRT2 * A[j, k]
     if A.is_complex():
         parts = [cp.real(diagonal), cp.real(upper), cp.imag(upper)]
     else:
@@ -222,7 +222,7 @@ def _packed_of(matrix: Any, n: int, is_complex: bool) -> npt.NDArray[Any]:
         matrix = matrix * np.eye(n)
     if is_complex:
         matrix = np.asarray(matrix, dtype=np.complex128)
-    return packed.pack(np.asarray(matrix))
+    return products.pack(np.asarray(matrix))
 
 
 def _log_det(A: Any, cp: Any) -> Any:

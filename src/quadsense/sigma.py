@@ -8,7 +8,7 @@ from importlib import import_module
 import numpy as np
 
 from quadsense.arrays import Vector, available_memory, to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.cholesky import pseudoinverse
 from quadsense.core.noise import CONFIDENCE
 from quadsense.measurements import Measurements
@@ -174,6 +174,6 @@ def _remainder(rows: Sensing, scales: Vector, g: Vector) -> tuple[Vector, int]:
     solve, rank, _ = pseudoinverse(rows.normal(scales * scales))
     left = g
     for _ in range(MAX_REFINEMENTS):
-        x = solve(packed.pack(to_numpy(rows.adjoint(scales * left))))
-        left = left - scales * rows.forward(packed.unpack(x, rows.n, rows.dtype))
+        x = solve(products.pack(to_numpy(rows.adjoint(scales * left))))
+        left = left - scales * rows.forward(products.unpack(x, rows.n, rows.dtype))
     return left, rank

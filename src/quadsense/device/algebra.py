@@ -1,4 +1,4 @@
-"""The dense algebra on a device: what `packed`, `cholesky` and `products` of `core` do by LAPACK.
+"""The dense algebra on a device: what `cholesky` and `products` of `core` do by LAPACK.
 
 A function of theirs is decorated with `or_there`, which names the one of this module that takes its
 place where its first argument is on a device; tests/core/test_dense_algebra.py asks both the same.
@@ -30,7 +30,7 @@ def _upper(n: int, device: Any) -> tuple[Tensor, Tensor]:
 
 
 def pack(A: DeviceArray) -> DeviceArray:
-    """See `packed.pack`."""
+    """See `products.pack`."""
     import torch
 
     own = A.tensor
@@ -42,7 +42,7 @@ def pack(A: DeviceArray) -> DeviceArray:
 
 
 def unpack(x: DeviceArray, n: int, dtype: Any) -> DeviceArray:
-    """See `packed.unpack`."""
+    """See `products.unpack`."""
     import torch
 
     own = x.tensor
@@ -58,7 +58,7 @@ def unpack(x: DeviceArray, n: int, dtype: Any) -> DeviceArray:
 
 
 def entries(H: DeviceArray, twice: bool) -> DeviceArray:
-    """See `packed.entries`."""
+    """See `products.entries`."""
     import torch
 
     own = H.tensor
@@ -67,7 +67,7 @@ def entries(H: DeviceArray, twice: bool) -> DeviceArray:
 
 
 def features(rows: DeviceArray, dtype: Any = None, room: Any = None) -> DeviceArray:
-    """See `packed.features`; in float64 unless another type is given."""
+    """See `products.features`; in float64 unless another type is given."""
     import torch
 
     own = rows.tensor
@@ -84,7 +84,7 @@ def features(rows: DeviceArray, dtype: Any = None, room: Any = None) -> DeviceAr
 def summed_products(
     first: DeviceArray, rest: Iterator[DeviceArray], size: int, dtype: Any
 ) -> DeviceArray:
-    """See `packed.summed_products`: the upper triangle of the sum of ``part^T part``."""
+    """See `products.summed_products`: the upper triangle of the sum of ``part^T part``."""
     import torch
 
     kind = getattr(torch, np.dtype(dtype).name)
@@ -103,12 +103,12 @@ def inner_upper(X: DeviceArray) -> DeviceArray:
 
 
 def adjoint(U: DeviceArray, y: DeviceArray, dtype: Any = None) -> DeviceArray:
-    """See `core.adjoint`."""
+    """See `products.adjoint`."""
     return DeviceArray(sum_of_rows(U.tensor, y.tensor))
 
 
 def forward(U: DeviceArray, S: DeviceArray, dtype: Any = None) -> DeviceArray:
-    """See `core.forward`."""
+    """See `products.forward`."""
     columns = list(upper_columns(S.tensor))
     return DeviceArray(forward_upper(U.tensor, columns))
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import FEW, Array, Vector, compact, few_ones, placed, to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.cholesky import squared_moduli
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
@@ -592,7 +592,7 @@ class Sensing(Portable):
     def features(self) -> npt.NDArray[Any]:
         """Return F as an explicit matrix on packed matrices, (m, N). Small problems only."""
         rows = self.block(0, self.m)
-        return packed.features(rows if self.xp is np else to_numpy(rows))
+        return products.features(rows if self.xp is np else to_numpy(rows))
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""

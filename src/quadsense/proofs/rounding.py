@@ -18,7 +18,7 @@ from quadsense.arrays import Array, Vector, like, namespace, to_numpy
 from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm, Rows
 from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.packed import strictly_below
+from quadsense.core.products import strictly_below
 from quadsense.core.sums import ROUNDINGS, SPARE, gamma, product_error, sum_error
 from quadsense.measurements.sensing import Sensing
 from quadsense.system.machine import BLOCK_ELEMENTS

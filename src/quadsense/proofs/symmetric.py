@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import UNIT, Intervals
-from quadsense.core.packed import FEATURE_ROWS
+from quadsense.core.products import FEATURE_ROWS
 from quadsense.core.question import Question
 from quadsense.core.sums import DOWN, ROUNDINGS, SPARE, UNDERFLOW, UP, exact_sum, gamma, sum_error
 from quadsense.measurements.sensing import Sensing

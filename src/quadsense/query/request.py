@@ -181,16 +181,16 @@ def given_options(query: Query, m: int) -> dict[str, Any]:
 
 
 @cache
-def _usual_options(kind: type[Options]) -> Options:
+def _usual_options(kind: Any) -> Any:
     """Return the options of a method where none is given."""
     return kind()
 
 
 def options_of(name: str, given: Mapping[str, Any]) -> Options:
     """What of the options given a method knows, as its own."""
+    known: Any = METHODS.traits(name).options
     if not given:
-        return _usual_options(METHODS.traits(name).options)
-    known = METHODS.traits(name).options
+        return _usual_options(known)
     return known(**{key: value for key, value in given.items() if key in known.names()})
 
 

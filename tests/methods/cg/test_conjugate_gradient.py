@@ -17,8 +17,16 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 
 import quadsense
 import quadsense.methods.cg.residuals as cg
-from quadsense.core.packed import features, pack, size_of, unpack
-from quadsense.core.products import adjoint, forward, gram, gram_product
+from quadsense.core.products import (
+    adjoint,
+    features,
+    forward,
+    gram,
+    gram_product,
+    pack,
+    size_of,
+    unpack,
+)
 from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.residuals import Span

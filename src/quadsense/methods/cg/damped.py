@@ -25,7 +25,7 @@ from scipy.linalg import solve_triangular
 from quadsense.arrays import Array, Vector, require_memory, to_numpy
 from quadsense.core.cholesky import add_to_diagonal
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.packed import pack, unpack
+from quadsense.core.products import pack, unpack
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, changed, record
 from quadsense.measurements.sensing import Sensing

@@ -18,8 +18,15 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, require_memory
 from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
-from quadsense.core.packed import FEW_ENTRIES, pack, summed_products, unpack
-from quadsense.core.products import Float, Inexact, gram_product
+from quadsense.core.products import (
+    FEW_ENTRIES,
+    Float,
+    Inexact,
+    gram_product,
+    pack,
+    summed_products,
+    unpack,
+)
 from quadsense.core.records import cached_property, record
 from quadsense.device import numbers, waits
 from quadsense.measurements.arrays import Dense

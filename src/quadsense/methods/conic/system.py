@@ -18,7 +18,7 @@ import scipy.linalg as sl
 from scipy.linalg import blas
 
 from quadsense.arrays import Vector, or_there
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.cholesky import (
     add_to_diagonal,
     factor_upper,
@@ -296,7 +296,7 @@ class KernelSystem:
         H = self.at.hessian
         if isinstance(H, float):
             return np.full_like(self.E, H, shape=(self.at.size,))
-        return packed.entries(H, self.at.size > packed.size_of(self.at.n, False))
+        return products.entries(H, self.at.size > products.size_of(self.at.n, False))
 
     def _once_by_unknowns(self, R: Array, h: Real) -> tuple[Array, Real, Real, None]:
         look()

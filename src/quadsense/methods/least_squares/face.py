@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
-from quadsense.core.packed import upper
+from quadsense.core.products import upper
 from quadsense.core.records import changed
 from quadsense.methods.balance import EIGENVALUE_PRICE, balanced
 from quadsense.methods.least_squares.bounds import (
