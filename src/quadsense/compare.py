@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, as_numbers, to_numpy
 from quadsense.core import products
-from quadsense.core.matrix import SensedMatrix, is_positive
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.validate import MAX_SKEW, checked_vector
 from quadsense.preferences import Preference, make_question
+from quadsense.proofs.definite import is_positive
 from quadsense.proofs.infeasible import best_error_bound, check_infeasible
 from quadsense.query.plan import decided
 from quadsense.query.query import Query

@@ -14,7 +14,7 @@ from questions import ROWS, cost, made
 import quadsense
 from quadsense import Measurements, SensedMatrix
 from quadsense.arrays import to_numpy
-from quadsense.core.forms import MeasuredForm
+from quadsense.core.matrix import MeasuredForm
 from quadsense.core.question import Question
 from quadsense.methods.conic.solve import solve_question
 from quadsense.proofs.costs import objective_value

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import available_memory, on_gpu, to_numpy
-from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FactorForm, FramedForm, MeasuredForm, SensedMatrix
 from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
 from quadsense.measurements.arrays import Dense, Stored

@@ -13,8 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, like, placed, to_numpy
-from quadsense.core.forms import FactorForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FactorForm, MeasuredForm, SensedMatrix
 from quadsense.core.noise import delta_from_sigma
 from quadsense.core.records import record
 from quadsense.measurements import Measurements

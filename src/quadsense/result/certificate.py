@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.intervals import UNIT, Intervals
-from quadsense.core.matrix import SensedMatrix, inertia_of, is_positive, rank_of
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import can_be_columns, condition_inside, constraints_of
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
+from quadsense.proofs.definite import inertia_of, is_positive, rank_of
 from quadsense.proofs.infeasible import (
     best_error_bound,
     cannot_be_hit,

@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.matrix import SensedMatrix, inertia_of, is_positive, rank_of
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER, Lazy, cached_property
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import condition_inside
 from quadsense.measurements.oracle import SpectralOracle
+from quadsense.proofs.definite import inertia_of, is_positive, rank_of
 from quadsense.proofs.infeasible import Conflict, check_infeasible
 from quadsense.result import words
 from quadsense.result.certificate import AGREE, Certificate, agree

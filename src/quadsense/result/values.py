@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, device, is_numpy, like, placed, to_numpy
-from quadsense.core.forms import FramedForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FramedForm, MeasuredForm, SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.matrix import SensedMatrix, is_positive
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.methods import COLD, METHODS
@@ -21,6 +21,7 @@ from quadsense.methods.base import LENIENT, own
 from quadsense.methods.conic.solve import solve_question
 from quadsense.methods.traits import MAX_WIDE, GapOptions
 from quadsense.preferences import Preference, make_question
+from quadsense.proofs.definite import is_positive
 from quadsense.proofs.infeasible import Proof, check_infeasible, user_dual
 from quadsense.proofs.rounding import Enclosure
 from quadsense.query.choice import least_squares_of

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.core.forms import FactorForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FactorForm, MeasuredForm, SensedMatrix
 from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import ExplicitGram, make_gram

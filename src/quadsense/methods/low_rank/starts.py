@@ -11,8 +11,7 @@ from scipy.linalg import eigh, lapack
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, minres
 
 from quadsense.arrays import to_numpy
-from quadsense.core.forms import FactorForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FactorForm, SensedMatrix
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.low_rank.passes import (
     TINY,
