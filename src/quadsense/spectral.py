@@ -28,11 +28,10 @@ from quadsense.result.certificate import Certificate
 from quadsense.result.facts import Determined, Row, RunFacts
 from quadsense.result.result import Result
 from quadsense.run.loop import Intermediate, run
-from quadsense.run.recorder import to_history
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import Interrupted, Watch
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number
-from quadsense.vocabulary import Status, to_reason
+from quadsense.vocabulary import Status, to_history, to_reason
 
 
 @with_one_blas_thread
