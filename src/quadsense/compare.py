@@ -21,7 +21,6 @@ from quadsense.proofs.definite import is_positive
 from quadsense.proofs.infeasible import best_error_bound, check_infeasible
 from quadsense.query.plan import decided
 from quadsense.query.query import Query
-from quadsense.query.request import to_measurements
 from quadsense.result.certificate import Certificate, within_gap
 from quadsense.result.result import Result
 from quadsense.result.values import evaluate, is_admitted, make_objective
@@ -107,7 +106,7 @@ trace, constraints, prefer, prior, ridge, slack
         )
     query = Query(**arguments)
     with np.errstate(under="ignore"), one_blas_thread():
-        decision = decided(query, to_measurements(query), Watch())
+        decision = decided(query, query.measurements(), Watch())
         problem, A = _problem(decision.data, decision.preferences[0], cp)
         if decision.columns is not None:
             D = np.ldexp(1.0, decision.columns)
@@ -305,7 +304,7 @@ def certify(
     query = Query(
         U, b, delta=delta, rtol=rtol, bounds=bounds, weights=weights, mix=mix, conjugate=conjugate
     )
-    data = to_measurements(query).constrained(trace, constraints)
+    data = query.measurements().constrained(trace, constraints)
     target = data.ends is not None and data.judged
     data = data if target else data.without_tolerance()
     matrix = _judged_matrix(A, data)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
@@ -388,6 +389,12 @@ def missing_traits(kind: type[Any]) -> list[str]:
 M = TypeVar("M", bound=type[Any])
 
 
+@cache
+def _usual_options(kind: Any) -> Any:
+    """Return the options of a method where none is given."""
+    return kind()
+
+
 class _Methods(Mapping[str, Any]):
     """Classes by public name, each imported when it is first asked for.
 
@@ -432,6 +439,13 @@ class _Methods(Mapping[str, Any]):
             home = import_module(f"quadsense.methods.{module}")
             self._traits[name] = getattr(home, f"{kind}Traits")
         return self._traits[name]
+
+    def options(self, name: str, given: Mapping[str, Any]) -> Options:
+        """Return what of the options given a method knows, as its own."""
+        known: Any = self.traits(name).options
+        if not given:
+            return _usual_options(known)
+        return known(**{key: value for key, value in given.items() if key in known.names()})
 
     def able(self, cone: Cone, proves: bool = False) -> list[str]:
         """Those that seek A there, or only those that can prove that nothing fits."""

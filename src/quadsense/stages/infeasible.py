@@ -26,10 +26,17 @@ from quadsense.proofs.infeasible import Proof, check_infeasible, user_dual
 from quadsense.proofs.rounding import Enclosure
 from quadsense.query.choice import least_squares_of
 from quadsense.query.plan import make_plan, refuse_what_cannot_fit, shape_of
-from quadsense.query.request import start_value
 from quadsense.result.values import Comparison, Objective, allowed_size, is_admitted, make_objective
 from quadsense.stages.path import answer_question, run_plan
-from quadsense.stages.runs import ANY_FIT, NO_ROWS, Answer, Request, found_in, to_problem
+from quadsense.stages.runs import (
+    ANY_FIT,
+    NO_ROWS,
+    Answer,
+    Request,
+    found_in,
+    start_value,
+    to_problem,
+)
 from quadsense.system.watch import FLOPS, Stop
 from quadsense.vocabulary import Claim, Status
 

@@ -36,11 +36,6 @@ from quadsense.query.query import DEFAULTS, PARAMETERS, Query, check_every, envi
 from quadsense.query.request import (
     current_method,
     refuse_unknown,
-    start_value,
-    to_limits,
-    to_measurements,
-    to_seed,
-    to_start,
 )
 from quadsense.result.result import Result
 from quadsense.result.values import Comparison, allowed_size, is_admitted, make_objective
@@ -56,7 +51,10 @@ from quadsense.stages.runs import (
     in_turn,
     is_lost,
     run_method,
+    start_value,
     to_problem,
+    to_seed,
+    to_start,
     zero,
 )
 from quadsense.system.machine import limited_memory, to_bytes
@@ -137,8 +135,8 @@ def _answered(query: Query, watch: Watch, journal: Journal | None = None) -> Res
     counted = query.exposure is not None or query.background is not None
     if counted or query.prefer is not DEFAULTS["prefer"]:
         query = counts_of(query)
-    measured = to_measurements(query)
-    limits = to_limits(query, watch, journal)
+    measured = query.measurements()
+    limits = query.limits(watch, journal)
     raw = None if isinstance(given, Measurements) else given
     decision = decided(query, measured, watch, raw)
     data, user, columns = decision.data, decision.user, decision.columns
