@@ -139,10 +139,6 @@ def normal(F: Any, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> np
         scales = F.inverse if factors is None else F.inverse * factors
         return kind.normal(scales, F.conjugate, dtype)
     size = max(1, DEVICE_ENTRIES // F.unknowns) if F.waits else FEATURE_ROWS
-    if 0 < F.m <= size and F.kind.at_hand:  # all at once
-        rows = plain(F.block(0, F.m))
-        rows = rows if factors is None else rows * factors[:, None]
-        return products.normal_matrix((rows,), F.unknowns, dtype)
 
     def parts() -> Iterator[Array]:
         for first, rows in _groups(F, size):

@@ -596,6 +596,10 @@ class Sensing(Portable):
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
+        if type(self.kind) is Dense and self.xp is np and self.m <= products.FEATURE_ROWS:
+            rows = self.block(0, self.m)  # all at once
+            rows = rows if weights is None else rows * np.sqrt(np.sqrt(weights))[:, None]
+            return products.normal_matrix((rows,), self.unknowns, dtype)
         kind = self.kind.kind if isinstance(self.kind, OnNumpy) else self.kind
         work = kind.held_as("device") if kind is not self.kind else None
         if work is None:

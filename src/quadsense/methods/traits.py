@@ -15,7 +15,7 @@ import numpy as np
 
 from quadsense.core.records import record
 from quadsense.system.machine import FLOAT64_BYTES, MAX_FORMED_BYTES
-from quadsense.system.watch import real_flops
+from quadsense.system.watch import cholesky_flops, real_flops
 from quadsense.typing import DEFAULT_GAP, is_number
 
 T = TypeVar("T")
@@ -81,6 +81,15 @@ HALF_RATE = 70.0
 
 MAX_WIDE = 1000
 """Columns up to which A is formed though there are fewer rows than columns."""
+
+
+SINGLE_TIME = 0.5
+"""Time of a product in single precision, next to one in float64."""
+
+
+def factor_flops(side: float, build: float) -> float:
+    """Return the work of forming and factoring a system in single precision."""
+    return SINGLE_TIME * (cholesky_flops(side) + side * build)
 
 
 @record(frozen=True)

@@ -19,6 +19,7 @@ from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.matrix import DenseForm, FactorForm, FramedForm, MeasuredForm, SensedMatrix
 from quadsense.core.products import strictly_below
 from quadsense.core.sums import ROUNDINGS, SPARE, gamma, product_error, sum_error
+from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.system.watch import look
@@ -216,6 +217,15 @@ def is_met(found: Enclosure, ends: Intervals, size: float = 0.0) -> bool:
     if ends.allowance is not None:
         ends = ends.allowing(size)
     return bool(np.logical_and.reduce(ends.met(to_numpy(found.z), to_numpy(found.error))))
+
+
+def user_dual(data: Measurements, y: Vector) -> Vector:
+    """Return the dual vector for the user's rows from the one for unit rows."""
+    norms = to_numpy(data.unit_rows.norms)
+    if data.unit_rows.has_zero_rows:
+        norms = np.where(norms > 0, norms, 1.0)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(y / norms / norms)
 
 
 # --- F*(y): sharp bounds where it nearly vanishes ------------------------------------------------

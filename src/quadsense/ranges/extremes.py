@@ -28,9 +28,8 @@ from quadsense.methods.conic.program import KernelProgram, prepare
 from quadsense.methods.conic.solve import is_inside
 from quadsense.methods.conic.start import Inside, balanced_point, start
 from quadsense.methods.conic.steps import KernelState, advance, measured
-from quadsense.proofs.infeasible import user_dual
 from quadsense.proofs.positive import directions, flattest
-from quadsense.proofs.rounding import enclosure
+from quadsense.proofs.rounding import enclosure, user_dual
 from quadsense.result.values import evaluate
 from quadsense.run.loop import Limits, reference, run
 from quadsense.vocabulary import Claim

@@ -19,8 +19,8 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import condition_outside
 from quadsense.measurements.gram import QUICK_RANK_FLOPS
 from quadsense.proofs.definite import cholesky
-from quadsense.proofs.infeasible import Conflict, best_error_bound, check_infeasible, user_dual
-from quadsense.proofs.rounding import Enclosure
+from quadsense.proofs.infeasible import Conflict, best_error_bound, check_infeasible
+from quadsense.proofs.rounding import Enclosure, user_dual
 from quadsense.query.plan import Plan
 from quadsense.query.query import environment
 from quadsense.result.certificate import Certificate, within_gap

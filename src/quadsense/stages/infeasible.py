@@ -22,8 +22,8 @@ from quadsense.methods.conic.solve import solve_question
 from quadsense.methods.traits import MAX_WIDE, GapOptions
 from quadsense.preferences import Preference, make_question
 from quadsense.proofs.definite import is_positive
-from quadsense.proofs.infeasible import Proof, check_infeasible, user_dual
-from quadsense.proofs.rounding import Enclosure
+from quadsense.proofs.infeasible import Proof, check_infeasible
+from quadsense.proofs.rounding import Enclosure, user_dual
 from quadsense.query.choice import least_squares_of
 from quadsense.query.plan import make_plan, refuse_what_cannot_fit, shape_of
 from quadsense.result.values import Comparison, Objective, allowed_size, is_admitted, make_objective

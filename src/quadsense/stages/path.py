@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,9 +29,9 @@ from quadsense.preferences import (
     with_set_aside,
     without_far_ends,
 )
-from quadsense.proofs.infeasible import user_dual
+from quadsense.proofs.rounding import user_dual
 from quadsense.query.choice import counts_of
-from quadsense.query.plan import decided, refuse_what_cannot_fit
+from quadsense.query.plan import Shape, decided, refuse_what_cannot_fit
 from quadsense.query.query import DEFAULTS, PARAMETERS, Query, check_every, environment
 from quadsense.query.request import (
     current_method,
@@ -365,9 +365,14 @@ def _by_objective(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
     methods, prefer = request.plan.methods, request.preferences[0].name
     if prefer == "any":
         return (), methods
-    shape, able, others = request.shape, [], []
-    if shape.prefer != prefer:
-        shape = changed(shape, prefer=prefer)
+    shape = request.shape
+    return _able(methods, shape if shape.prefer == prefer else changed(shape, prefer=prefer))
+
+
+@lru_cache(maxsize=16)  # as the plan
+def _able(methods: tuple[str, ...], shape: Shape) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return those that go by the objective for this shape, and those that take any fit."""
+    prefer, able, others = shape.prefer, [], []
     for name in methods:
         kind = METHODS.traits(name)
         if prefer in kind.preferences - kind.built_in and kind.serves(shape):
