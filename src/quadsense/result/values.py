@@ -168,6 +168,18 @@ class Comparison:
         return outside
 
 
+def are_rows(index: npt.NDArray[np.int64], m: int) -> bool:
+    """Return whether these are rows of m, each once."""
+    return np.unique(index).size == index.size and bool(np.all((index >= 0) & (index < m)))
+
+
+def agree(stated: Any, found: Any, room: Any) -> Any:
+    """Return whether numbers are the same, or both finite and as near as that."""
+    with np.errstate(invalid="ignore"):
+        near = np.abs(stated - found) <= room
+    return (stated == found) | (near & np.isfinite(stated) & np.isfinite(found) & np.isfinite(room))
+
+
 def reference_of(data: Measurements) -> Array:
     """Return what values at the unit rows are judged against: the readings, or 0 with bounds."""
     return like(data.unit_ends.reading, data.unit_rows.norms)

@@ -50,6 +50,7 @@ from quadsense.methods.cg.system import (
 from quadsense.methods.cg.traits import ConjugateGradientTraits
 from quadsense.methods.least_squares.traits import ENTRY_FLOPS
 from quadsense.methods.traits import GapOptions, factor_flops
+from quadsense.proofs.rounding import Enclosure, dense_error, frobenius, reading_error
 from quadsense.system.machine import FLOAT64_BYTES, MAX_FORMED_BYTES
 from quadsense.vocabulary import Claim, because
 
@@ -81,6 +82,10 @@ MIN_STEPS = 15.0
 
 MAX_RANK_DAMPING = 1e-6
 """Damping, for a unit diagonal, below which the factor shows whether F is of full rank."""
+
+SUM_ERRORS = 2.0
+"""Bound on the error of the readings of ``P + A``, in units of that of a matrix of the norm of both
+together: each is read by itself, and their sum is rounded."""
 
 MAX_STRETCH_STEPS = 300
 """Steps after which the residual is recomputed at the latest."""
@@ -355,6 +360,23 @@ class Damped(ConjugateGradientTraits, Stepped):
         if state.max_ratio > 1.0:
             return Claim("stalled", because("least_squares"))
         return Claim("met")
+
+    def checked(self, program: DampedProgram, state: DampedState) -> Enclosure | None:
+        """Residuals that the last step evaluated afresh from the data, where it did."""
+        problem, rows = program.problem, program.problem.rows
+        long = program.by_rows and program.F.prefers_gram
+        if state.z is None or long or problem.gram is not None or not rows.rank_one:
+            return None
+        reading, b = program.question.reading, to_numpy(problem.b)
+        if not (reading is b or np.array_equal(reading, b)):
+            return None
+        # Of ``P + A``: of A, of what P reads, and of their sum, whose norm is no more.
+        A = program.matrix(state.x)
+        norm = frobenius if isinstance(A, np.ndarray) else np.linalg.norm
+        size = float(norm(A)) + abs(program.tau) * math.sqrt(rows.n)
+        size += 0.0 if program.base is None else float(norm(program.base))
+        error = dense_error(rows, SUM_ERRORS * size) + reading_error(problem.b)
+        return Enclosure(own(problem, state.z), error)
 
     def dual(self, program: DampedProgram, state: DampedState) -> Vector | None:
         """The multipliers of the readings: ``-2 alpha c``, or twice the weighted residuals."""
