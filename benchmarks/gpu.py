@@ -26,7 +26,6 @@ from quadsense.measurements.tensors import Tensors, elsewhere, tf32_allowed
 from quadsense.methods import METHODS
 from quadsense.methods.base import Problem
 from quadsense.probes import masked_fft
-from quadsense.query.request import options_of
 
 REPEATS = 5
 
@@ -186,7 +185,7 @@ def sweep(bench):
 
 def one_step(bench, name, data, K=None, **options):
     """Seconds of a step of a method, with that K, and how many steps were timed."""
-    scaled, known = data.scaled(), options_of(name, options)
+    scaled, known = data.scaled(), METHODS.options(name, options)
     problem = Problem(data.unit_rows, scaled.b, scaled.delta, 0.0, gram=K, options=known)
     method = METHODS[name]()
     program = method.prepare(problem)

@@ -17,8 +17,7 @@ import truth
 from generator import Case
 from generator_rows import plain
 
-from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FactorForm, FramedForm, MeasuredForm, SensedMatrix
 
 EPS = 2.0**-52
 EQUALITY = 1e3

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 import quadsense
 from quadsense.measurements.gram import gram_form, make_gram
 from quadsense.methods import METHODS, Problem
-from quadsense.query.request import start_value
+from quadsense.stages.runs import start_value
 
 
 def build(U, b, delta, *, method="gd", seed=0, start="tau", **options):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.system.memory import free_memory, in_bytes, memory_limit, room_in_words
+from quadsense.system.machine import free_memory, in_bytes, memory_limit, room_in_words
 
 Array: TypeAlias = Any
 """An array of any namespace of the array API standard."""
@@ -205,6 +206,26 @@ def check_tensor(name: str, x: Any) -> None:
             f"{name} is a torch tensor of layout {str(x.layout).removeprefix('torch.')}: "
             "pass it dense (to_dense()), or a SciPy sparse array"
         )
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def or_there(own: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Decorate a function of NumPy's arrays: `own` is called where the first is on a device."""
+
+    def decorated(function: Function) -> Function:
+        @wraps(function)
+        def found(first: Any, *others: Any, **named: Any) -> Any:
+            if type(first) is np.ndarray:
+                return function(first, *others, **named)
+            from quadsense.device.array import waits
+
+            return (own if waits(first) else function)(first, *others, **named)
+
+        return cast("Function", found)
+
+    return decorated
 
 
 def like(values: npt.ArrayLike, other: Array) -> Array:

@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, as_numbers, to_numpy
-from quadsense.core import packed
-from quadsense.core.matrix import SensedMatrix, is_positive
+from quadsense.core import products
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.noise import CONFIDENCE
 from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.validate import MAX_SKEW, checked_vector
 from quadsense.preferences import MatrixTerm, Preference, make_question
+from quadsense.proofs.definite import is_positive
 from quadsense.proofs.infeasible import best_error_bound, check_infeasible
 from quadsense.query.plan import decided
 from quadsense.query.query import Query
-from quadsense.query.request import to_measurements
 from quadsense.result.certificate import Certificate, within_gap
 from quadsense.result.result import Result
 from quadsense.result.values import evaluate, is_admitted, make_objective
@@ -107,7 +107,7 @@ trace, constraints, prefer, prior, ridge, slack
         )
     query = Query(**arguments)
     with np.errstate(under="ignore"), one_blas_thread():
-        decision = decided(query, to_measurements(query), Watch())
+        decision = decided(query, query.measurements(), Watch())
         problem, A = _problem(decision.data, decision.preferences[0], cp)
         if decision.columns is not None:
             D = np.ldexp(1.0, decision.columns)
@@ -149,10 +149,10 @@ def _any(data: Measurements, preference: Preference) -> Question:
 
 
 def packed_expression(A: Any, cp: Any) -> Any:
-    """Return the `packed.pack` of a symmetric or Hermitian CVXPY expression: real, affine, (N,)."""
+    """Return the `pack` of a symmetric or Hermitian CVXPY expression: real, affine, (N,)."""
     n = A.shape[0]
     j, k = np.triu_indices(n, 1)
-    diagonal, upper = A[np.arange(n), np.arange(n)], packed.SQRT2 * A[j, k]
+    diagonal, upper = A[np.arange(n), np.arange(n)], products.SQRT2 * A[j, k]
     if A.is_complex():
         parts = [cp.real(diagonal), cp.real(upper), cp.imag(upper)]
     else:
@@ -223,7 +223,7 @@ def _packed_of(matrix: Any, n: int, is_complex: bool) -> npt.NDArray[Any]:
         matrix = matrix * np.eye(n)
     if is_complex:
         matrix = np.asarray(matrix, dtype=np.complex128)
-    return packed.pack(np.asarray(matrix))
+    return products.pack(np.asarray(matrix))
 
 
 def _log_det(A: Any, cp: Any) -> Any:
@@ -305,7 +305,7 @@ def certify(
     query = Query(
         U, b, delta=delta, rtol=rtol, bounds=bounds, weights=weights, mix=mix, conjugate=conjugate
     )
-    data = to_measurements(query).constrained(trace, constraints)
+    data = query.measurements().constrained(trace, constraints)
     target = data.ends is not None and data.judged
     data = data if target else data.without_tolerance()
     matrix = _judged_matrix(A, data)

@@ -174,11 +174,10 @@ def interval(
 
 def _limits(query: Query) -> Limits:
     """Return the limits of a query, its clock running."""
-    from quadsense.query.request import to_limits
     from quadsense.system.watch import Watch
 
     query.check(None)
-    return to_limits(query, Watch())
+    return query.limits(Watch())
 
 
 def _ranged(data: Measurements, C: Any, gap: Real, limits: Limits, **asked: Any) -> Any:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import Vector, as_numbers, available_memory, to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.cholesky import pseudoinverse
 from quadsense.interval import fit_or_proof
 from quadsense.measurements import Measurements
@@ -31,7 +31,7 @@ from quadsense.proofs.definite import EIGEN_FLOPS, HELD_BYTES
 from quadsense.query.query import asks_rank
 from quadsense.ranges import Interval, NothingFits, ranges
 from quadsense.result.result import Result
-from quadsense.system.memory import in_bytes
+from quadsense.system.machine import in_bytes
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike, RealOrVector, Whole, is_whole
@@ -256,7 +256,7 @@ def _unseen_parts(data: Measurements, units: npt.NDArray[Any]) -> Vector:
             return np.zeros(len(units))
         parts = []
         for some in _blocks(units):
-            f = packed.features(some).T
+            f = products.features(some).T
             parts.append(np.linalg.norm(f - basis @ (basis.T @ f), axis=0))
         return np.concatenate(parts)
     solve, _, _ = pseudoinverse(rows.gram())
@@ -292,7 +292,7 @@ def _spreads(data: Measurements, units: npt.NDArray[Any]) -> Vector:
         solve, _, _ = pseudoinverse(rows.normal(scales * scales))
         squares = []
         for some in _blocks(units):
-            f = packed.features(some).T
+            f = products.features(some).T
             squares.append(np.einsum("ij,ij->j", f, solve(f)))
         found = np.concatenate(squares)
         return typical * np.sqrt(np.maximum(found, 0.0))

@@ -8,14 +8,14 @@ from importlib import import_module
 import numpy as np
 
 from quadsense.arrays import Vector, available_memory, to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.cholesky import pseudoinverse
 from quadsense.core.noise import CONFIDENCE
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_weights
 from quadsense.methods.base import MAX_REFINEMENTS
-from quadsense.system.memory import FLOAT64_BYTES, GIB
+from quadsense.system.machine import FLOAT64_BYTES, GIB
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import eigen_flops, look
 from quadsense.typing import MatrixLike, Real, RealOrVector, VectorLike, is_number
@@ -172,6 +172,6 @@ def _remainder(rows: Sensing, scales: Vector, g: Vector) -> tuple[Vector, int]:
     solve, rank, _ = pseudoinverse(rows.normal(scales * scales))
     left = g
     for _ in range(MAX_REFINEMENTS):
-        x = solve(packed.pack(to_numpy(rows.adjoint(scales * left))))
-        left = left - scales * rows.forward(packed.unpack(x, rows.n, rows.dtype))
+        x = solve(products.pack(to_numpy(rows.adjoint(scales * left))))
+        left = left - scales * rows.forward(products.unpack(x, rows.n, rows.dtype))
     return left, rank

@@ -13,6 +13,7 @@ from quadsense.measurements.arrays import Dense
 from quadsense.measurements.gram import IdentityGram
 from quadsense.measurements.oracle import SpectralOracle, checked_square, symmetrised
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods import METHODS
 from quadsense.methods.base import MethodOptions
 from quadsense.methods.descent.gd import GradientDescent, Spectral, SpectralProblem
 from quadsense.proofs.rounding import Enclosure, is_met
@@ -20,19 +21,16 @@ from quadsense.query.query import Query
 from quadsense.query.request import (
     check_options,
     given_options,
-    options_of,
     refuse_unknown,
-    to_limits,
 )
 from quadsense.result.certificate import Certificate
 from quadsense.result.facts import Determined, Row, RunFacts
 from quadsense.result.result import Result
 from quadsense.run.loop import Intermediate, run
-from quadsense.run.recorder import to_history
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import Interrupted, Watch
 from quadsense.typing import MatrixLike, Real, ScheduleName, Whole, is_number
-from quadsense.vocabulary import Status, to_reason
+from quadsense.vocabulary import Status, to_history, to_reason
 
 
 @with_one_blas_thread
@@ -95,7 +93,7 @@ def solve_spectral(
     query.check(None)
     given = given_options(query, n)
     check_options((GradientDescent.name,), given, GradientDescent.name)
-    limits = to_limits(query, watch)
+    limits = query.limits(watch)
     values, vectors = xp.linalg.eigh(symmetrised(oracle.whiten(A_1)))
     problem = SpectralProblem(
         rows=Sensing(Dense(xp.eye(n, dtype=xp.float64, device=device(A_1)))),
@@ -103,7 +101,7 @@ def solve_spectral(
         b=1.0 - values,
         delta=0.0 * values + accuracy,
         tau=0.0,
-        options=options_of(GradientDescent.name, given),
+        options=METHODS.options(GradientDescent.name, given),
         A_1=A_1,
         vectors=vectors,
         color=oracle.color,

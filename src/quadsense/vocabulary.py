@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -69,6 +69,17 @@ class History:
         """Return how many entries, and where they end."""
         last = f", last iteration {int(self.iteration[-1])}" if len(self) else ""
         return f"<History of {len(self)} entries{last}>"
+
+
+NAMES = [each.name for each in fields(History)]
+WIDTH, RATIO = len(NAMES), NAMES.index("max_ratio")
+"""Numbers of an entry, and which of them is the worst ratio."""
+
+
+def to_history(rows: list[tuple[float, ...]]) -> History:
+    """Return the history of these entries, each with the numbers of `History` in their order."""
+    columns = np.array(rows, dtype=np.float64).reshape(-1, WIDTH).T
+    return History(columns[0].astype(np.int64), *columns[1:])
 
 
 @dataclass(frozen=True)

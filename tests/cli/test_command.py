@@ -467,7 +467,7 @@ def test_help_of_every_command_has_examples():
 
 
 def test_time_left_of_an_even_fall_is_exact():
-    from quadsense.run.recorder import seconds_left
+    from quadsense.run.progress import seconds_left
 
     seconds = np.linspace(0.0, 10.0, 101)
     ratios = np.exp(20.0 - seconds)  # reaches 1 after 20 seconds
@@ -488,7 +488,7 @@ def test_time_left_of_an_even_fall_is_exact():
     ],
 )
 def test_time_left_is_not_said_where_it_is_not_known(ratios):
-    from quadsense.run.recorder import seconds_left
+    from quadsense.run.progress import seconds_left
 
     assert seconds_left(np.arange(len(ratios), dtype=float), ratios) is None
 
@@ -496,13 +496,13 @@ def test_time_left_is_not_said_where_it_is_not_known(ratios):
 def test_the_bar_says_the_time_that_is_left_only_where_there_is_a_goal():
     from types import SimpleNamespace
 
-    from quadsense.run.recorder import Recorder
+    from quadsense.run.progress import Bar
 
-    recorder = object.__new__(Recorder)
-    recorder.rows = [(k, float(k), 0.0, np.exp(200.0 - k)) for k in range(100)]
+    bar = object.__new__(Bar)
+    rows = [(k, float(k), 0.0, np.exp(200.0 - k)) for k in range(100)]
     for target, text in ((True, ", about 101 s left"), (False, "")):
-        recorder.problem = SimpleNamespace(target=target)
-        said = recorder._time_left()
+        bar.problem = SimpleNamespace(target=target)
+        said = bar._time_left(rows)
         assert said == text.replace("101 s", "2 min")
 
 

@@ -10,7 +10,7 @@ import pytest
 from helpers import gaussian_rows, hermitian
 from kinds import DEVICE, torch
 
-from quadsense.core import lbfgs, packed, products
+from quadsense.core import lbfgs, products
 from quadsense.core.cholesky import (
     add_inner,
     add_to_diagonal,
@@ -109,12 +109,15 @@ def test_the_packed_adjoint_is_the_packed_sum(complex_):
     y = rng.standard_normal((2000, 2))
     for column in range(2):
         S = np.einsum("i,ij,ik->jk", y[:, column], U, U.conj())
-        np.testing.assert_allclose(packed.adjoint(U, y)[:, column], packed.pack(S), atol=1e-9)
+        np.testing.assert_allclose(
+            products.packed_adjoint(U, y)[:, column], products.pack(S), atol=1e-9
+        )
     lam = rng.uniform(1.0, 2.0, 4)
     X = rng.standard_normal((4, 4)) + (1j * rng.standard_normal((4, 4)) if complex_ else 0.0)
     X = X + X.conj().T
     np.testing.assert_allclose(
-        packed.pair_products(lam, X.dtype) * packed.pack(X), packed.pack(np.outer(lam, lam) * X)
+        products.pair_products(lam, X.dtype) * products.pack(X),
+        products.pack(np.outer(lam, lam) * X),
     )
 
 
@@ -131,22 +134,24 @@ def place(request):
 
 def test_matrices_are_packed_and_unpacked(place, complex_, rng):
     A = hermitian(rng, 6, complex_)
-    x = packed.pack(place(A))
+    x = products.pack(place(A))
     B = hermitian(rng, 6, complex_)
-    assert float(x @ packed.pack(place(B))) == pytest.approx(np.vdot(A, B).real)
-    np.testing.assert_allclose(np.asarray(x), packed.pack(A))
-    np.testing.assert_allclose(np.asarray(packed.unpack(x, 6, A.dtype)), A, rtol=1e-14, atol=1e-14)
+    assert float(x @ products.pack(place(B))) == pytest.approx(np.vdot(A, B).real)
+    np.testing.assert_allclose(np.asarray(x), products.pack(A))
+    np.testing.assert_allclose(
+        np.asarray(products.unpack(x, 6, A.dtype)), A, rtol=1e-14, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_features_and_normal_matrices(place, complex_, rng, dtype):
     V = gaussian_rows(rng, 30, 5, complex_)
-    G = np.array([packed.pack(np.outer(v, v.conj())) for v in V])
+    G = np.array([products.pack(np.outer(v, v.conj())) for v in V])
     eps = 1e-12 if dtype == "float64" else 1e-4
-    found = packed.features(place(V), dtype)
+    found = products.features(place(V), dtype)
     np.testing.assert_allclose(np.asarray(found), G, rtol=0, atol=10 * eps)
     parts = (place(V[part]) for part in (slice(0, 20), slice(20, 30)))
-    M = packed.normal_matrix(parts, G.shape[1], dtype)
+    M = products.normal_matrix(parts, G.shape[1], dtype)
     np.testing.assert_allclose(np.triu(np.asarray(M)), np.triu(G.T @ G), rtol=0, atol=1e4 * eps)
     inner = np.triu(np.asarray(inner_upper(place(G))))
     np.testing.assert_allclose(inner, np.triu(G.T @ G), atol=1e-10)
@@ -199,8 +204,8 @@ def test_entries_are_in_the_order_of_packed_matrices(place, complex_, rng):
     A = hermitian(rng, 6, complex_)
     H = rng.uniform(1.0, 2.0, (6, 6))
     H = H + H.T
-    found = np.asarray(packed.entries(place(H), complex_)) * packed.pack(A)
-    np.testing.assert_allclose(found, packed.pack(H * A), atol=1e-14)
+    found = np.asarray(products.entries(place(H), complex_)) * products.pack(A)
+    np.testing.assert_allclose(found, products.pack(H * A), atol=1e-14)
 
 
 def test_singular_values(place, complex_, rng):

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import LinearOperator, cg
 
 import quadsense
-from quadsense.core.forms import MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import MeasuredForm, SensedMatrix
 
 
 def make(form, complex_, m, n, seed=0):

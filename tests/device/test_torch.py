@@ -17,7 +17,6 @@ from quadsense.arrays import to_numpy
 from quadsense.measurements.gram import make_gram
 from quadsense.methods import METHODS
 from quadsense.methods.base import Problem
-from quadsense.query.request import options_of
 
 torch = pytest.importorskip("torch")
 
@@ -189,7 +188,7 @@ def descent(name, kind, by_torch, seed=0, **options):
     method = METHODS[name]()
     found = Problem(
         data.unit_rows, scaled.b, scaled.delta, 0.0, gram=make_gram(data.unit_rows, kind),
-        options=options_of(name, options),
+        options=METHODS.options(name, options),
     )  # fmt: skip
     return method, method.prepare(found)
 
@@ -298,7 +297,7 @@ def cg_program(U, b, delta, memory=2**30, **options):
     """`cg` and its program, with memory for a preconditioner or none."""
     data = Measurements(U, b, delta=delta)
     scaled, method = data.scaled(), METHODS["cg"]()
-    known = options_of("cg", options)
+    known = METHODS.options("cg", options)
     program = method.prepare(Problem(data.unit_rows, scaled.b, scaled.delta, 0.0, options=known))
     return method, replace(program, system=replace(program.system, memory=memory))
 

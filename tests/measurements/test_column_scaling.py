@@ -14,7 +14,7 @@ from helpers import cover, deep
 import quadsense
 from quadsense import Measurements
 from quadsense.cli import cli
-from quadsense.core.forms import FramedForm
+from quadsense.core.matrix import FramedForm
 from quadsense.measurements.column_scaling import MIN_ENTRIES, MIN_SPREAD, columns_of
 
 EXPONENTS = (-4, 0, 5, -1, 2)

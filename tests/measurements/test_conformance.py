@@ -8,7 +8,7 @@ from kinds import NAMES, SEEN, cases, fourier_rows
 
 import quadsense
 from quadsense.arrays import placed, to_numpy
-from quadsense.core.packed import features, pack
+from quadsense.core.products import features, pack
 from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import enclosure

@@ -21,7 +21,7 @@ from quadsense.cli import cli
 from quadsense.files import sources
 from quadsense.files import strips as strip_module
 from quadsense.files.sources import natural
-from quadsense.system.memory import limited_memory, memory_limit, to_bytes
+from quadsense.system.machine import limited_memory, memory_limit, to_bytes
 
 N = 4
 

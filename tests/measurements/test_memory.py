@@ -8,7 +8,7 @@ import sys
 import pytest
 from helpers import sampled
 
-from quadsense.system.memory import free_memory
+from quadsense.system.machine import free_memory
 
 GIB = 2**30
 
@@ -72,7 +72,7 @@ def test_a_limit_of_the_process_counts_and_is_not_broken(name):
 import json, resource
 import numpy as np
 import quadsense
-from quadsense.system.memory import free_memory
+from quadsense.system.machine import free_memory
 
 used = {{line.split()[0]: int(line.split()[1]) * 1024
         for line in open("/proc/self/status") if line.startswith("Vm")}}

@@ -91,12 +91,12 @@ def test_sigterm_makes_the_command_write_the_best_so_far(tmp_path):
     np.savez(tmp_path / "d.npz", U=U, b=b)
     code = (
         "import os, signal, sys, quadsense; from quadsense import cli\n"
-        "from quadsense.run import recorder\n"
-        "add = recorder.Recorder.add\n"
+        "from quadsense.run import loop\n"
+        "add = loop.Recorder.add\n"
         "def press(self, program, state):\n"
         "    if len(self.rows) == 3: os.kill(os.getpid(), signal.SIGTERM)\n"
         "    return add(self, program, state)\n"
-        "recorder.Recorder.add = press\n"
+        "loop.Recorder.add = press\n"
         "sys.argv = ['quadsense', 'solve', 'd.npz', '--delta', '1e-9', '--method', 'gd', "
         "'--schedule', 'paper', '-o', 'r.npz']\n"
         "cli.main()\n"

@@ -11,7 +11,7 @@ from helpers import deep, gaussian_rows
 
 import quadsense
 from quadsense import Status
-from quadsense.core.packed import features
+from quadsense.core.products import features
 from quadsense.query.query import PARAMETERS, Query
 from quadsense.stages.path import answered
 from quadsense.system.watch import GRACE, Stop, Watch, look

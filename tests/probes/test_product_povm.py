@@ -10,7 +10,7 @@ from helpers import gaussian_rows, hermitian
 
 import quadsense
 from quadsense import probes
-from quadsense.core.packed import features, pack
+from quadsense.core.products import features, pack
 from quadsense.probes.observables import EIGENVECTORS
 from quadsense.proofs.rounding import dense_error, enclosure
 

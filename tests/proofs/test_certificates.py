@@ -10,8 +10,7 @@ from helpers import build, gaussian_rows, readings
 
 import quadsense
 from quadsense import Status
-from quadsense.core.forms import MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import MeasuredForm, SensedMatrix
 from quadsense.methods.descent.gd import GradientDescent
 from quadsense.proofs.rounding import enclosure
 from quadsense.run.loop import Limits, run

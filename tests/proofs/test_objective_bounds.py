@@ -14,12 +14,12 @@ from questions import ROWS, cost, made
 import quadsense
 from quadsense import Measurements, SensedMatrix
 from quadsense.arrays import to_numpy
-from quadsense.core.forms import MeasuredForm
+from quadsense.core.matrix import MeasuredForm
 from quadsense.core.question import Question
 from quadsense.methods.conic.solve import solve_question
 from quadsense.proofs.costs import objective_value
-from quadsense.proofs.infeasible import user_dual
 from quadsense.proofs.objective import objective_bound
+from quadsense.proofs.rounding import user_dual
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,8 @@ from exact import factor_quadratic, quadratic
 from helpers import gaussian_rows, hermitian
 
 import quadsense
-from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm
 from quadsense.core.intervals import Intervals
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import DenseForm, FactorForm, FramedForm, MeasuredForm, SensedMatrix
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs import rounding as r

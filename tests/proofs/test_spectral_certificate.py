@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import cover
 
-from quadsense.core.packed import features, unpack
+from quadsense.core.products import features, unpack
 from quadsense.proofs.definite import cholesky, numerical_rank, proven_sigma, smallest_eigenvalue
 from quadsense.proofs.spectral import SpectralVerdict, spectral_certificate
 

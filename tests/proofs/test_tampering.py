@@ -14,8 +14,7 @@ from helpers import deep
 from tampering import Subject
 
 import quadsense
-from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import DenseForm, FactorForm, MeasuredForm, SensedMatrix
 from quadsense.preferences import PREFERENCES
 
 

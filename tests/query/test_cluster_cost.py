@@ -21,8 +21,7 @@ from quadsense.measurements.shards import Bundle, Shards
 from quadsense.query import cluster_cost
 from quadsense.query.cluster_cost import ClusterCost
 from quadsense.query.plan import make_plan
-from quadsense.system.machine import Rates
-from quadsense.system.memory import in_bytes
+from quadsense.system.machine import Rates, in_bytes
 
 SIZES = [
     (200_000, 512),

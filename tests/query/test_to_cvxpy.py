@@ -12,7 +12,7 @@ from helpers import cover, readings
 
 import quadsense
 from quadsense.compare import packed_expression, question_to_cvxpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.question import Question
 
 TERMS = ("within", "squares", "center", "slack_max", "slack_sum", "slack_squares")
@@ -98,7 +98,7 @@ def by_hand(U, q, is_complex):
 @pytest.mark.parametrize(("rows", "psd"), cover(TERMS, [False, True]))
 def test_the_question_is_what_one_writes_by_hand(rows, psd, complex_):
     U, question = make_case(rows, psd, complex_, seed=TERMS.index(rows))
-    cost, constraints, A = question_to_cvxpy(packed.features(U), question, 3, complex_)
+    cost, constraints, A = question_to_cvxpy(products.features(U), question, 3, complex_)
     value = solved(cp.Problem(cp.Minimize(cost), constraints))
     other, B = by_hand(U, question, complex_)
     assert value == pytest.approx(solved(other), abs=1e-6 * (1 + abs(value)))
@@ -115,7 +115,7 @@ def test_the_packed_expression_is_the_packed_matrix(n, complex_, rng):
     A.value = H
     x = packed_expression(A, cp)
     assert x.is_affine() and x.is_real()
-    np.testing.assert_allclose(x.value, packed.pack(H), atol=1e-14)
+    np.testing.assert_allclose(x.value, products.pack(H), atol=1e-14)
 
 
 def test_multiples_of_the_identity_are_numbers(rng):
@@ -126,7 +126,7 @@ def test_multiples_of_the_identity_are_numbers(rng):
     values = []
     for C, prior in itertools.product((2.0, 2.0 * np.eye(3)), (0.5, 0.5 * np.eye(3))):
         question = replace(plain, C=C, prior=prior, alpha=1.0)
-        cost, constraints, _ = question_to_cvxpy(packed.features(U), question, 3, False)
+        cost, constraints, _ = question_to_cvxpy(products.features(U), question, 3, False)
         values.append(solved(cp.Problem(cp.Minimize(cost), constraints)))
     np.testing.assert_allclose(values, values[0], rtol=1e-8)
 
@@ -136,7 +136,7 @@ def test_compilation_sees_a_few_constraints_not_one_a_row(rng):
     values = readings(U, np.eye(4))
     question = Question("squares", values - 1, values + 1, np.ones(500), values,
                         np.zeros(500, bool), psd=True)  # fmt: skip
-    _, constraints, _ = question_to_cvxpy(packed.features(U), question, 4, False)
+    _, constraints, _ = question_to_cvxpy(products.features(U), question, 4, False)
     assert len(constraints) == 4
 
 

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 import quadsense
 from quadsense import Measurements, SensedMatrix, Status, solve
-from quadsense.core.packed import features, pack
+from quadsense.core.products import features, pack
 from quadsense.files.codec import decode, encode
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.mixed import Mixed

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import quadsense
-from quadsense.core.packed import features
+from quadsense.core.products import features
 
 
 def exact_rank(rows):

@@ -30,8 +30,7 @@ from quadsense.query.query import SCHEDULES, Query
 from quadsense.result.result import Result
 from quadsense.solve import solve
 from quadsense.spectral import solve_spectral
-from quadsense.system.machine import Rates, known_rates, measure_rates
-from quadsense.system.memory import free_memory, in_bytes
+from quadsense.system.machine import Rates, free_memory, in_bytes, known_rates, measure_rates
 from quadsense.view import duration
 from quadsense.view.json_fields import data_fields, result_fields
 

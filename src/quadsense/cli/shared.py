@@ -25,7 +25,7 @@ from quadsense.query.query import DEFAULTS, LIMITS, PARAMETERS, STARTS, check_ra
 from quadsense.query.request import RENAMED_METHODS, option_names
 from quadsense.result import words
 from quadsense.result.result import Result
-from quadsense.system.memory import room_for_rows, to_bytes
+from quadsense.system.machine import room_for_rows, to_bytes
 from quadsense.vocabulary import Status
 
 # --- texts, outputs and exit codes ---------------------------------------------------------------

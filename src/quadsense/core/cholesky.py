@@ -7,6 +7,7 @@ is done in blocks, between which `look` is called.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
@@ -27,10 +28,11 @@ from scipy.linalg import (
 )
 from scipy.linalg.lapack import dpotrf, dpotrs
 
+from quadsense.arrays import or_there
 from quadsense.core.intervals import EPS
+from quadsense.core.records import record
 from quadsense.device import algebra
-from quadsense.device.algebra import or_there
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.system.threads import by_rows, shared_by
 from quadsense.system.watch import BLOCK_FLOPS, cholesky_flops, look, real_flops
 
@@ -492,3 +494,77 @@ def divide_by_factor(R: Array, X: Array) -> None:
 def _step(a: Array) -> Any:
     """Return the distance between columns of an array, in entries, as Fortran wants it."""
     return ctypes.byref(ctypes.c_int(max(a.strides[1] // a.itemsize, a.shape[0], 1)))
+
+
+# --- scaled to unit diagonal ---------------------------------------------------------------------
+
+UNIT_ROUNDING, SINGLE_ROUNDING = (float(np.finfo(t).eps) for t in (np.float64, np.float32))
+"""Of float64 and float32, twice the unit roundoff."""
+
+# The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
+# eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
+# leaves more of the spectrum as it was.
+FIRST_SHIFT = 0.5
+SHIFT_GROWTH = 8.0
+# Squared pivots within this factor of the shift: eigenvalues that the factor does not resolve.
+MIN_RESOLVED_PIVOT = 30.0
+
+
+@record(frozen=True)
+class ScaledFactor:
+    """Cholesky factor of ``D (matrix) D + shift I``.
+
+    Attributes
+    ----------
+    upper : (size, size) array
+        The factor, in its upper triangle, in single or double precision.
+    scale : (size,) array
+        The diagonal of D, which makes that of the matrix one.
+    shift : float
+    """
+
+    upper: Array
+    scale: npt.NDArray[np.float64]
+    shift: float
+
+    @property
+    def resolves(self) -> bool:
+        """Whether all pivots stand clear of the shift."""
+        return float(self.upper.diagonal().min()) ** 2 > MIN_RESOLVED_PIVOT * self.shift
+
+    def solve(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Apply the inverse of the factored matrix to x, of shape (size,)."""
+        right = self.scale * x
+        largest = np.maximum.reduce(np.abs(right), initial=0.0)
+        largest = largest if largest > 0.0 else 1.0
+        # Scaled, because x may be outside the range of single precision.
+        y = solve_upper(self.upper, right / largest)
+        y = y if y.dtype == right.dtype else y.astype(np.float64)
+        return self.scale * (largest * y)
+
+
+def scaled_factor(upper: Array) -> ScaledFactor:
+    """Scale to unit diagonal, shift and factor, with larger shifts until it succeeds.
+
+    Parameters
+    ----------
+    upper : (size, size) array
+        Upper triangle of a positive semidefinite matrix, in single or double precision and
+        Fortran order. Overwritten.
+    """
+    diagonal = upper.diagonal().astype(np.float64)
+    if not np.minimum.reduce(diagonal) > 0.0:  # an unknown that no row sees: any scale will do
+        diagonal[~(diagonal > 0.0)] = 1.0
+    scale = 1.0 / np.sqrt(diagonal)
+    factors = scale if scale.dtype == upper.dtype else scale.astype(upper.dtype)
+    upper *= factors
+    upper *= factors[:, None]
+    precision = UNIT_ROUNDING if upper.dtype == np.float64 else SINGLE_ROUNDING
+    added, shift = 0.0, FIRST_SHIFT * precision * math.sqrt(len(upper))
+    while True:
+        add_to_diagonal(upper, shift - added)
+        added = shift
+        R, info = factor_upper(upper.copy(order="F"))
+        if info == 0:
+            return ScaledFactor(R, scale, shift)
+        shift *= SHIFT_GROWTH

@@ -1,4 +1,4 @@
-"""The dense algebra on a device: what `packed`, `cholesky` and `products` of `core` do by LAPACK.
+"""The dense algebra on a device: what `cholesky` and `products` of `core` do by LAPACK.
 
 A function of theirs is decorated with `or_there`, which names the one of this module that takes its
 place where its first argument is on a device; tests/core/test_dense_algebra.py asks both the same.
@@ -7,37 +7,17 @@ place where its first argument is on a device; tests/core/test_dense_algebra.py 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import lru_cache, wraps
+from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
 from quadsense.device.array import DeviceArray, Tensor
 from quadsense.system.watch import look
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 SQRT2 = math.sqrt(2.0)
-
-
-def or_there(own: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Decorate a function of NumPy's arrays: `own` is called where the first is on a device."""
-
-    def decorated(function: Function) -> Function:
-        @wraps(function)
-        def found(first: Any, *others: Any, **named: Any) -> Any:
-            if type(first) is DeviceArray:
-                return own(first, *others, **named)
-            return function(first, *others, **named)
-
-        return cast("Function", found)
-
-    return decorated
-
-
-"""A torch tensor."""
 
 
 @lru_cache(maxsize=16)
@@ -50,7 +30,7 @@ def _upper(n: int, device: Any) -> tuple[Tensor, Tensor]:
 
 
 def pack(A: DeviceArray) -> DeviceArray:
-    """See `packed.pack`."""
+    """See `products.pack`."""
     import torch
 
     own = A.tensor
@@ -62,7 +42,7 @@ def pack(A: DeviceArray) -> DeviceArray:
 
 
 def unpack(x: DeviceArray, n: int, dtype: Any) -> DeviceArray:
-    """See `packed.unpack`."""
+    """See `products.unpack`."""
     import torch
 
     own = x.tensor
@@ -78,7 +58,7 @@ def unpack(x: DeviceArray, n: int, dtype: Any) -> DeviceArray:
 
 
 def entries(H: DeviceArray, twice: bool) -> DeviceArray:
-    """See `packed.entries`."""
+    """See `products.entries`."""
     import torch
 
     own = H.tensor
@@ -87,7 +67,7 @@ def entries(H: DeviceArray, twice: bool) -> DeviceArray:
 
 
 def features(rows: DeviceArray, dtype: Any = None, room: Any = None) -> DeviceArray:
-    """See `packed.features`; in float64 unless another type is given."""
+    """See `products.features`; in float64 unless another type is given."""
     import torch
 
     own = rows.tensor
@@ -104,7 +84,7 @@ def features(rows: DeviceArray, dtype: Any = None, room: Any = None) -> DeviceAr
 def summed_products(
     first: DeviceArray, rest: Iterator[DeviceArray], size: int, dtype: Any
 ) -> DeviceArray:
-    """See `packed.summed_products`: the upper triangle of the sum of ``part^T part``."""
+    """See `products.summed_products`: the upper triangle of the sum of ``part^T part``."""
     import torch
 
     kind = getattr(torch, np.dtype(dtype).name)
@@ -123,12 +103,12 @@ def inner_upper(X: DeviceArray) -> DeviceArray:
 
 
 def adjoint(U: DeviceArray, y: DeviceArray, dtype: Any = None) -> DeviceArray:
-    """See `core.adjoint`."""
+    """See `products.adjoint`."""
     return DeviceArray(sum_of_rows(U.tensor, y.tensor))
 
 
 def forward(U: DeviceArray, S: DeviceArray, dtype: Any = None) -> DeviceArray:
-    """See `core.forward`."""
+    """See `products.forward`."""
     columns = list(upper_columns(S.tensor))
     return DeviceArray(forward_upper(U.tensor, columns))
 

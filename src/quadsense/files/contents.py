@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from quadsense.system.memory import (
+from quadsense.system.machine import (
     FLOAT64_BYTES,
     KIB,
     MIB,

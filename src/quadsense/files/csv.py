@@ -17,7 +17,7 @@ import numpy as np
 from quadsense.files.contents import Entry, Unreadable, reading
 from quadsense.files.roles import NAMES
 from quadsense.files.table import Table
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 
 TITLE = "a CSV file"
 IMAGINARY = re.compile(r"(?<=[0-9.])i(?=[\s,;\")]|$)")

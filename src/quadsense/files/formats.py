@@ -19,7 +19,7 @@ from typing import Any
 import scipy.sparse as sp
 
 from quadsense.files.contents import MissingPackage, Unreadable
-from quadsense.system.memory import in_bytes, room_for_rows
+from quadsense.system.machine import in_bytes, room_for_rows
 from quadsense.typing import check_path
 
 

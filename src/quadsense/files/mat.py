@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.files.contents import MAX_DEPTH, Entry, MissingPackage, reading, to_csr
-from quadsense.system.memory import GIB, MIB
+from quadsense.system.machine import GIB, MIB
 
 # --- any version ---------------------------------------------------------------------------------
 

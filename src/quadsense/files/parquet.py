@@ -11,7 +11,7 @@ from quadsense.arrays import complex_of
 from quadsense.files.contents import Entry, Unreadable, check_room, check_stored, reading
 from quadsense.files.hdf5 import PAIRS
 from quadsense.files.table import Table
-from quadsense.system.memory import FLOAT64_BYTES
+from quadsense.system.machine import FLOAT64_BYTES
 
 TITLE = "a Parquet file"
 INDEX = "__index_level_"

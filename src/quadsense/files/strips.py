@@ -16,7 +16,7 @@ import numpy as np
 
 from quadsense.files.contents import Unreadable
 from quadsense.files.formats import format_of
-from quadsense.system.memory import MIB
+from quadsense.system.machine import MIB
 from quadsense.system.watch import look
 
 STRIP_BYTES = 32 * MIB

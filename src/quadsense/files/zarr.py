@@ -23,7 +23,7 @@ from quadsense.files.hdf5 import (
     write_tree,
 )
 from quadsense.files.strips import Pieces
-from quadsense.system.memory import MIB
+from quadsense.system.machine import MIB
 
 TITLE = "a Zarr store"
 MARKS = ("zarr.json", ".zgroup", ".zarray")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.many.batch import Answers, Batch
@@ -107,7 +107,7 @@ def take(
     features, n, p = batch.features, batch.features.n, batch.features.p
     A = np.asarray(result.matrix)
     wanted = A[:n, :n] if features.is_complex else np.real(A[:n, :n])
-    answers.packed[i] = packed.pack(np.ascontiguousarray(wanted))
+    answers.packed[i] = products.pack(np.ascontiguousarray(wanted))
     if p:
         c = np.real(np.diagonal(A))[n:]
         c = c[:p] - c[p:] if batch.psd else c
@@ -166,11 +166,11 @@ def _known(batch: Batch, w: Vector, b: Vector, y: Vector) -> Result:
     """Return an answer as an earlier result: A, and the dual vector of its sum of squares."""
     features, n, p = batch.features, batch.features.n, batch.features.p
     kind = np.complex128 if features.is_complex else np.float64
-    A = packed.unpack(y[p:], n, kind)
+    A = products.unpack(y[p:], n, kind)
     m = batch.readings.m
     dual = 2.0 * w * (features.psi[:m] @ y - b)
     if batch.trace is not None:
-        G = packed.unpack(dual @ features.psi[:m, p:], n, kind)
+        G = products.unpack(dual @ features.psi[:m, p:], n, kind)
         dual = np.append(dual, -_level(G, A))
     matrix = SensedMatrix.from_dense(A)
     if batch.psd:

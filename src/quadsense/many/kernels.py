@@ -1,6 +1,6 @@
 """The compiled loops: least squares over the cone, one small problem after the other.
 
-A matrix is held packed (see `core.packed`), in a loop as its real and its imaginary part. The cost
+A matrix is held packed (`core.products`), in a loop as its real and its imaginary part. The cost
 is ``(x - x0)^T S (x - x0)`` plus a constant, with S the normal matrix and x0 its minimizer without
 the cone. Steps are those of the accelerated projected gradient method with restarts [O'Donoghue &
 Candes 2015]. Eigenvalues are found by Jacobi rotations, from the eigenvectors of the step before,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from quadsense.arrays import Vector
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import changed
 from quadsense.core.sums import gamma
@@ -58,7 +58,7 @@ class Features:
     @classmethod
     def of(cls, U: Any, covariates: Array | None, trace: float | None) -> Features:
         """Return them for checked rows."""
-        phi = np.ascontiguousarray(packed.features(U))
+        phi = np.ascontiguousarray(products.features(U))
         m, size = phi.shape
         if covariates is None:
             covariates = np.empty((m, 0))
@@ -220,11 +220,11 @@ def _nothing(w: Array, features: Features) -> Normal:
 def unpacked(x: Array, n: int, is_complex: bool) -> npt.NDArray[Any]:
     """Return packed matrices as matrices, (k, n, n)."""
     A = np.zeros((len(x), n, n), np.complex128 if is_complex else np.float64)
-    above = packed.upper(n)
+    above = products.upper(n)
     count = above[0].size
-    values: Any = x[:, n : n + count] / packed.SQRT2
+    values: Any = x[:, n : n + count] / products.SQRT2
     if is_complex:
-        values = values + 1j * (x[:, n + count :] / packed.SQRT2)
+        values = values + 1j * (x[:, n + count :] / products.SQRT2)
     A[:, above[0], above[1]] = values
     A[:, above[1], above[0]] = values.conj()
     A[:, np.arange(n), np.arange(n)] = x[:, :n]

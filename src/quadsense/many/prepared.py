@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.many.batch import Answers, Batch
 from quadsense.many.fallback import certified, solve_alone, take
 from quadsense.many.readings import Readings
@@ -247,7 +247,7 @@ class _RunningSquares:
             raise ValueError("rows and readings must be finite")
         given = given.astype(self.given[0].dtype)
         probes = given.conj() if self.conjugate else given
-        for phi, reading in zip(packed.features(probes), b, strict=True):
+        for phi, reading in zip(products.features(probes), b, strict=True):
             gain = self.inverse @ phi
             gain /= 1.0 + phi @ gain
             self.x += gain * (reading - phi @ self.x)
@@ -256,7 +256,7 @@ class _RunningSquares:
         self.b.append(b)
         self.pending = True
         self.updates += b.size
-        return packed.unpack(self.x, n, self.given[0].dtype)
+        return products.unpack(self.x, n, self.given[0].dtype)
 
     def batch(self, asked: dict[str, Any]) -> Batch:
         """Return the problem of all rows so far."""

@@ -9,12 +9,13 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import UNIT
-from quadsense.core.matrix import SensedMatrix, is_positive
+from quadsense.core.matrix import SensedMatrix
 from quadsense.many.batch import NEGLIGIBLE, Answers, Batch
 from quadsense.many.fallback import certified, solve_alone, take
 from quadsense.many.normal import Normal
 from quadsense.many.readings import Chunk
 from quadsense.many.results import STATUSES, ManyResults
+from quadsense.proofs.definite import is_positive
 from quadsense.result.values import evaluate
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import look
@@ -24,7 +25,7 @@ AGREE = 1e-7
 """Relative difference at which a stated number counts as the recomputed one."""
 
 DEFINITE = 16.0 * UNIT
-"""Negative eigenvalue, over n and the largest, that is rounding (see `core.matrix.is_positive`)."""
+"""Negative eigenvalue, over n and the largest, that is rounding (see `definite.is_positive`)."""
 
 CLAIMING = (Status.MET, Status.OPTIMAL, Status.INFEASIBLE)
 """Statuses that claim something."""

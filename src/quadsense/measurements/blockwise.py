@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, to_numpy
-from quadsense.core import packed, products
-from quadsense.core.packed import FEATURE_ROWS
+from quadsense.core import products
+from quadsense.core.products import FEATURE_ROWS
 from quadsense.device import DeviceArray, tensor_of
 from quadsense.measurements.views import is_dense, is_in_parts
-from quadsense.system.memory import BLOCK_ELEMENTS, FLOAT64_BYTES, GIB
+from quadsense.system.machine import BLOCK_ELEMENTS, FLOAT64_BYTES, GIB
 from quadsense.system.watch import BLOCK_FLOPS, look
 
 Weigh = Callable[[slice, Array], Array]
@@ -139,17 +139,13 @@ def normal(F: Any, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> np
         scales = F.inverse if factors is None else F.inverse * factors
         return kind.normal(scales, F.conjugate, dtype)
     size = max(1, DEVICE_ENTRIES // F.unknowns) if F.waits else FEATURE_ROWS
-    if 0 < F.m <= size and F.kind.at_hand:  # all at once
-        rows = plain(F.block(0, F.m))
-        rows = rows if factors is None else rows * factors[:, None]
-        return packed.normal_matrix((rows,), F.unknowns, dtype)
 
     def parts() -> Iterator[Array]:
         for first, rows in _groups(F, size):
             rows = plain(rows)
             yield rows if factors is None else rows * factors[first : first + len(rows), None]
 
-    return packed.normal_matrix(parts(), F.unknowns, dtype)
+    return products.normal_matrix(parts(), F.unknowns, dtype)
 
 
 def _groups(F: Any, size: int) -> Iterator[tuple[int, Array]]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Array, to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.files.strips import STRIP_BYTES
 from quadsense.measurements.parted import OnDisk, Parted, Work, normal_of
 from quadsense.measurements.probes import Probes
@@ -33,7 +33,7 @@ from quadsense.measurements.shards import (
     sums_of_share,
     surveyed,
 )
-from quadsense.system.memory import GIB
+from quadsense.system.machine import GIB
 from quadsense.system.watch import Stop, look
 
 POLL_SECONDS = 0.1
@@ -495,7 +495,7 @@ class OnCluster(Parted):
 
     def _together(self, work: Work) -> int:
         """Return how many sums one task adds up."""
-        order = packed.size_of(self.n, self.is_complex) if work is normal_of else self.n
+        order = products.size_of(self.n, self.is_complex) if work is normal_of else self.n
         size = order * order * self.dtype.itemsize
         return FEW_TOGETHER if size > LARGE_SUM_BYTES else MANY_TOGETHER
 

@@ -16,13 +16,9 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.measurements import Measurements
+from quadsense.measurements.arrays import MIN_SPREAD, columns_differ
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.views import Framed
-
-MIN_SPREAD = 8.0
-"""Ratio of the largest to the smallest root mean square of a column from which on columns are
-scaled. Columns of one distribution stay below it: of `MIN_ENTRIES` normal numbers the root mean
-square is less than a third, or more than twice, the deviation once in a hundred thousand times."""
 
 MIN_ENTRIES = 16
 """Entries of a column from which on `MIN_SPREAD` is enough. With k < 16 entries it is
@@ -60,17 +56,9 @@ def columns_of(data: Measurements) -> Columns | None:
     """
     data = data.plain
     kind: Any = data.unit_rows.raw.kind
-    find = getattr(kind, "column_squares", None)  # where entries are held
-    squares = find() if find is not None else None
-    if squares is None:
+    if not columns_differ(kind):
         return None
-    values = to_numpy(squares).tolist()  # few: quicker than NumPy's
-    least, most = min(values), max(values)
-    if least == 0.0:
-        least = float(np.min(squares, where=squares > 0.0, initial=np.inf))
-    if most < MIN_SPREAD**2 * least:
-        return None
-    counts = kind.column_counts()
+    squares, counts = to_numpy(kind.column_squares()), kind.column_counts()
     enough = max(1, min(MIN_ENTRIES, int(counts.max(initial=0))))
     known = (counts >= enough) & (squares > 0.0)
     if not known.any():

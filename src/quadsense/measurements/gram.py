@@ -28,7 +28,7 @@ from quadsense.measurements.blockwise import MIN_COLUMNS
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import CLEAR_PIVOT, Sensing
 from quadsense.measurements.stack import Stack
-from quadsense.system.memory import BLOCK_ELEMENTS, FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
+from quadsense.system.machine import BLOCK_ELEMENTS, FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
 from quadsense.system.watch import BLOCK_FLOPS, cholesky_flops, real_flops
 
 

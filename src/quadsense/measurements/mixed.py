@@ -15,14 +15,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
-from quadsense.core import packed
-from quadsense.core.packed import FEATURE_ROWS
+from quadsense.core import products
+from quadsense.core.products import FEATURE_ROWS
 from quadsense.core.records import cached_property
 from quadsense.measurements.arrays import SPARSE_SHARE
 from quadsense.measurements.readings import LARGEST_READING
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import is_sparse
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 MIN_RELATIVE_SUM = 1e-7
@@ -424,7 +424,7 @@ class Mixed(Sensing):
     def features(self) -> npt.NDArray[Any]:
         """Return F as an explicit matrix on packed matrices, (p, N). Small problems only."""
         if self.head is not None:
-            whole = np.empty((self.m, self.unknowns), order="F")  # as `packed.features` has it
+            whole = np.empty((self.m, self.unknowns), order="F")  # as `products.features` has it
             whole[: self.head.m], whole[self.head.m :] = self.head.features(), self.tail.features()
             return whole
         return self._features(slice(0, self.m), np.float64)
@@ -437,7 +437,7 @@ class Mixed(Sensing):
             look()
             index = used[first : first + FEATURE_ROWS]
             rows = to_numpy(self._raw.take_unit(self._raw._index(index)))
-            total += W[:, index] @ packed.features(rows, np.float64)
+            total += W[:, index] @ products.features(rows, np.float64)
         return total.astype(dtype, copy=False)
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
@@ -456,7 +456,7 @@ class Mixed(Sensing):
                 rows = rows if roots is None else rows * roots[part, None]
                 yield np.asfortranarray(rows, dtype=dtype)
 
-        return packed.summed_products(parts(), self.unknowns, dtype)
+        return products.summed_products(parts(), self.unknowns, dtype)
 
     # --- what sums of rows do not have -------------------------------------------------------
 

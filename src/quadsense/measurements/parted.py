@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.measurements.arrays import Dense, NotFinite
 from quadsense.measurements.probes import Form, Probes, squared_columns, squares
 from quadsense.system.watch import look
@@ -297,14 +297,14 @@ def normal_of(
     """Return ``F* F`` on packed matrices, of a part, its columns scaled where asked."""
 
     def blocks() -> Iterator[Array]:
-        for first in range(0, rows.m, packed.FEATURE_ROWS):
-            last = min(first + packed.FEATURE_ROWS, rows.m)
+        for first in range(0, rows.m, products.FEATURE_ROWS):
+            last = min(first + products.FEATURE_ROWS, rows.m)
             block = rows.block(first, last)
             block = block.conj() if conjugate else block
             block = block if columns is None else block * columns
             yield block * scales[first:last, None]
 
-    return packed.normal_matrix(blocks(), packed.size_of(rows.n, rows.is_complex), dtype)
+    return products.normal_matrix(blocks(), products.size_of(rows.n, rows.is_complex), dtype)
 
 
 READERS = 2

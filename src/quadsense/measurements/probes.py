@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from quadsense.arrays import Array, device, is_array, is_tensor, like, to_numpy
 from quadsense.core.records import cached_property
 from quadsense.device import on_device, tensor_of
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 MODULES = "modules"

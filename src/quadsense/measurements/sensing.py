@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import FEW, Array, Vector, compact, few_ones, placed, to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.cholesky import squared_moduli
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
@@ -44,7 +44,7 @@ from quadsense.measurements.views import (
     is_sparse,
     only,
 )
-from quadsense.system.memory import Scratch
+from quadsense.system.machine import Scratch
 
 SPAN_COUNT = 32
 """In which some rows are taken from everywhere, so that they are like all in whatever order."""
@@ -592,10 +592,14 @@ class Sensing(Portable):
     def features(self) -> npt.NDArray[Any]:
         """Return F as an explicit matrix on packed matrices, (m, N). Small problems only."""
         rows = self.block(0, self.m)
-        return packed.features(rows if self.xp is np else to_numpy(rows))
+        return products.features(rows if self.xp is np else to_numpy(rows))
 
     def normal(self, weights: Any = None, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """``F* diag(weights) F`` on packed matrices, its upper triangle: N by N, Fortran order."""
+        if type(self.kind) is Dense and self.xp is np and self.m <= products.FEATURE_ROWS:
+            rows = self.block(0, self.m)  # all at once
+            rows = rows if weights is None else rows * np.sqrt(np.sqrt(weights))[:, None]
+            return products.normal_matrix((rows,), self.unknowns, dtype)
         kind = self.kind.kind if isinstance(self.kind, OnNumpy) else self.kind
         work = kind.held_as("device") if kind is not self.kind else None
         if work is None:

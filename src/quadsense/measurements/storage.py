@@ -29,7 +29,7 @@ from quadsense.measurements.validate import (
     checked_rows,
     checked_vector,
 )
-from quadsense.system.memory import room_for_rows
+from quadsense.system.machine import room_for_rows
 from quadsense.typing import MatrixLike, MissingName, Real, RealOrVector, VectorLike, check_path
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.intervals import ZERO_SHARE, Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
@@ -93,7 +93,7 @@ def balanced(F: Sensing, question: Question, y: Vector, A: Array, enough: float 
     moves = _moves(F, freedom / (float(freedom.max()) or 1.0))
     for _ in range(MAX_MOVES if moves is not None else 0):
         assert moves is not None
-        moved = y - moves(packed.pack(rest))
+        moved = y - moves(products.pack(rest))
         after = C + to_numpy(F.adjoint(moved))
         if not float(np.linalg.norm(after)) < 0.5 * float(np.linalg.norm(rest)):
             break
@@ -138,7 +138,7 @@ def _lifted(F: Sensing, question: Question, y: Vector, A: Array, enough: float) 
     found = [(*measured(y), y)]
     for goal in ((vectors * raised) @ vectors.conj().T, _beside(T, A)):
         rest = T - goal
-        moved = y - moves(packed.pack(0.5 * (rest + rest.conj().T)))
+        moved = y - moves(products.pack(0.5 * (rest + rest.conj().T)))
         found.append((*measured(moved), moved))
     # How much a negative eigenvalue costs is not known before the proof: it may be all.
     zero, wanted = -MIN_RESIDUAL * float(values[-1]), found[0][0] - MAX_LIFT_LOSS * enough
@@ -215,7 +215,7 @@ def _moves(F: Sensing, freedom: Vector) -> Callable[[Real], Vector] | None:
         return None
 
     def move(rest: Real) -> Vector:
-        X = packed.unpack(solve(factor, rest), F.n, F.dtype)
+        X = products.unpack(solve(factor, rest), F.n, F.dtype)
         return np.asarray(freedom * to_numpy(F.forward(X)))
 
     return move

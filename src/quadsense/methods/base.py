@@ -11,9 +11,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict
 import numpy as np
 
 from quadsense.arrays import Array, Vector, is_numpy, is_tensor, placed, to_numpy
-from quadsense.core.forms import MeasuredForm
 from quadsense.core.intervals import ZERO_SHARE, Intervals
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import MeasuredForm, SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import record
 from quadsense.device import DeviceArray, tensor_of

@@ -10,12 +10,11 @@ import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.arrays import Vector, device, is_numpy, to_numpy
-from quadsense.core.forms import MeasuredForm
 from quadsense.core.intervals import Intervals
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import MeasuredForm, SensedMatrix
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import MAX_FORMED_ORDER
-from quadsense.system.memory import MIB
+from quadsense.system.machine import MIB
 from quadsense.system.watch import eigen_flops, look
 
 Matrix = npt.NDArray[Any]

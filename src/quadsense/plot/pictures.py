@@ -13,8 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, is_array, to_numpy
-from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm
-from quadsense.core.matrix import EIGENVALUE_ERROR, SensedMatrix
+from quadsense.core.matrix import (
+    EIGENVALUE_ERROR,
+    DenseForm,
+    FactorForm,
+    FramedForm,
+    MeasuredForm,
+    SensedMatrix,
+)
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.ranges import Interval

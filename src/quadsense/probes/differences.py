@@ -17,7 +17,7 @@ from quadsense.measurements.arrays import LARGEST_NORM, Sparse
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.validate import checked_count, checked_integers, checked_matrix
-from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES, FLOAT64_BYTES
+from quadsense.system.machine import BLOCK_ELEMENTS, CACHE_BYTES, FLOAT64_BYTES
 from quadsense.system.watch import look
 from quadsense.typing import MatrixLike
 

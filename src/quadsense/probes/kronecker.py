@@ -20,7 +20,7 @@ from quadsense.core.records import cached_property
 from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM, powers_near
 from quadsense.measurements.probes import Probes, dense_blocks
 from quadsense.measurements.validate import checked_matrix
-from quadsense.system.memory import FLOAT64_BYTES
+from quadsense.system.machine import FLOAT64_BYTES
 from quadsense.typing import to_list
 
 KEPT_BYTES = 2**28

@@ -25,7 +25,7 @@ from quadsense.measurements.validate import (
     checked_vector,
     is_operator,
 )
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.typing import to_generator
 

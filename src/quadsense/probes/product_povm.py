@@ -22,7 +22,7 @@ from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
 from quadsense.measurements.gram import Diagonal
 from quadsense.measurements.probes import Probes
 from quadsense.probes.observables import EIGENVECTORS
-from quadsense.system.memory import BLOCK_ELEMENTS, MAX_FORMED_BYTES
+from quadsense.system.machine import BLOCK_ELEMENTS, MAX_FORMED_BYTES
 from quadsense.system.watch import look
 from quadsense.typing import to_list
 

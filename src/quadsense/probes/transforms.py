@@ -16,7 +16,7 @@ from quadsense.core.records import cached_property
 from quadsense.device import DeviceArray, on_device, waits
 from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM, powers_near
 from quadsense.measurements.probes import Form, Probes
-from quadsense.system.memory import BLOCK_ELEMENTS, CACHE_BYTES, FLOAT64_BYTES, Scratch
+from quadsense.system.machine import BLOCK_ELEMENTS, CACHE_BYTES, FLOAT64_BYTES, Scratch
 from quadsense.system.watch import look
 
 BATCH_ENTRIES = CACHE_BYTES // FLOAT64_BYTES

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
 from quadsense.core.intervals import TINY, UNIT
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import DenseForm, FactorForm, MeasuredForm, SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.core.sums import (

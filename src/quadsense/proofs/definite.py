@@ -19,6 +19,7 @@ from scipy.linalg.lapack import dpotrs, dpstrf
 from quadsense.arrays import Vector
 from quadsense.core.cholesky import factor_upper
 from quadsense.core.intervals import EPS
+from quadsense.core.matrix import EIGENVALUE_ERROR, FactorForm, SensedMatrix
 from quadsense.core.sums import sum_error
 from quadsense.proofs.rounding import COMPLEX, OF_NORMS, PRODUCT_UNDERFLOW, frobenius
 from quadsense.system.watch import look
@@ -201,3 +202,31 @@ def _eigen(M: npt.NDArray[Any]) -> tuple[Vector, npt.NDArray[Any]]:
             return values, V
     values, V = sl.eigh(M, check_finite=False)
     return values, V
+
+
+# --- up to rounding, by eigenvalues: for the checks of results ----------------------------------
+
+
+def rank_of(matrix: SensedMatrix) -> int:
+    """Return the rank by its form, or the number of eigenvalues that are not rounding."""
+    if matrix.factor is not None:
+        return int(matrix.factor.shape[1])
+    values = np.abs(np.linalg.eigvalsh(np.asarray(matrix)))
+    return int(np.count_nonzero(values > EIGENVALUE_ERROR * values.size * values.max()))
+
+
+def inertia_of(matrix: SensedMatrix) -> tuple[int, int]:
+    """Count positive and negative eigenvalues: at most, by its form; or those above rounding."""
+    if isinstance(matrix.form, FactorForm):
+        return matrix.form.inertia
+    values = np.linalg.eigvalsh(np.asarray(matrix))
+    slip = EIGENVALUE_ERROR * values.size * float(np.max(np.abs(values)))
+    return int(np.count_nonzero(values > slip)), int(np.count_nonzero(values < -slip))
+
+
+def is_positive(matrix: SensedMatrix) -> bool:
+    """Whether A is positive semidefinite: by its form, or up to rounding of its eigenvalues."""
+    if isinstance(matrix.form, FactorForm) and matrix.signs is None:
+        return True
+    values = np.linalg.eigvalsh(np.asarray(matrix))
+    return bool(values[0] >= -EIGENVALUE_ERROR * values.size * max(abs(values[0]), abs(values[-1])))

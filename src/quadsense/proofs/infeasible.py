@@ -20,18 +20,10 @@ from quadsense.core.intervals import Intervals
 from quadsense.core.records import record
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
+from quadsense.proofs.rounding import user_dual
 from quadsense.system.watch import Stop, look, watched
 
 # --- the data and the vector, scaled exactly -------------------------------------------------
-
-
-def user_dual(data: Measurements, y: Vector) -> Vector:
-    """Return the dual vector for the user's rows from the one for unit rows."""
-    norms = to_numpy(data.unit_rows.norms)
-    if data.unit_rows.has_zero_rows:
-        norms = np.where(norms > 0, norms, 1.0)
-    with np.errstate(over="ignore", under="ignore"):
-        return np.asarray(y / norms / norms)
 
 
 class Exact(NamedTuple):

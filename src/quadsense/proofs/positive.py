@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg as sl
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, or_there
 from quadsense.core.intervals import EPS, UNIT, Intervals, Real
 from quadsense.core.products import basis_in_blocks
 from quadsense.core.question import Question
 from quadsense.core.sums import DOWN, ROUNDINGS, SPARE, UP, sum_error
 from quadsense.device import algebra
-from quadsense.device.algebra import or_there
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import MAX_GRAM_ROWS, factorisation_error, first_shift, spectrum
 from quadsense.proofs.rounding import COMPLEX, OF_NORMS, unmixing_error

@@ -9,19 +9,19 @@ are rounded up generously.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, like, namespace, to_numpy
-from quadsense.core.forms import DenseForm, FactorForm, FramedForm, MeasuredForm, Rows
 from quadsense.core.intervals import UNIT, Intervals
-from quadsense.core.matrix import SensedMatrix
-from quadsense.core.packed import strictly_below
+from quadsense.core.matrix import DenseForm, FactorForm, FramedForm, MeasuredForm, SensedMatrix
+from quadsense.core.products import strictly_below
 from quadsense.core.sums import ROUNDINGS, SPARE, gamma, product_error, sum_error
+from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.system.watch import look
 
 SPARE_OF_NESTED = 3 * SPARE
@@ -104,7 +104,7 @@ def measured_enclosure(
     return Enclosure(z, error)
 
 
-def squared_length(rows: Rows, c: Vector) -> tuple[float, float]:
+def squared_length(rows: Sensing, c: Vector) -> tuple[float, float]:
     """Return ``||F*(c)||_F^2 = c . K c`` of rows of norm at most 2, and a bound on its rounding.
 
     For rows longer than they are many: no n-by-n matrix is formed. An entry of K is off by
@@ -122,7 +122,7 @@ def squared_length(rows: Rows, c: Vector) -> tuple[float, float]:
     return max(float(c @ image), 0.0), error
 
 
-def dense_error(rows: Rows, size: float, inner: int = 0) -> float:
+def dense_error(rows: Sensing, size: float, inner: int = 0) -> float:
     """Bound on the rounding of ``u* A u``, u of unit norm, ``||A||_F <= size``.
 
     `inner` is the length of the sums, if any, that make up a product with A. Inner products of
@@ -144,20 +144,20 @@ def factor_size(form: FactorForm, relative: float) -> float:
     return min(mass, math.sqrt(OF_NORMS * form.unsigned_norm * mass) + relative * mass)
 
 
-def enclosure(matrix: SensedMatrix, rows: Rows, b: Array) -> Enclosure:
+def enclosure(matrix: SensedMatrix, rows: Sensing, b: Array) -> Enclosure:
     """Return residuals ``u_i* A u_i - b_i`` of unit rows, recomputed, with bounds on their errors.
 
     Parameters
     ----------
     matrix : SensedMatrix
         A.
-    rows : Rows
+    rows : Sensing
         Measurement vectors.
     b : array of shape (m,)
         Readings of the unit rows.
     """
     if not rows.rank_one:
-        return _mixed_enclosure(matrix, cast("Sensing", rows), b)
+        return _mixed_enclosure(matrix, rows, b)
     form = matrix.form
     xp = namespace(b)
     if isinstance(form, MeasuredForm) and form.rows is rows:
@@ -217,6 +217,15 @@ def is_met(found: Enclosure, ends: Intervals, size: float = 0.0) -> bool:
     if ends.allowance is not None:
         ends = ends.allowing(size)
     return bool(np.logical_and.reduce(ends.met(to_numpy(found.z), to_numpy(found.error))))
+
+
+def user_dual(data: Measurements, y: Vector) -> Vector:
+    """Return the dual vector for the user's rows from the one for unit rows."""
+    norms = to_numpy(data.unit_rows.norms)
+    if data.unit_rows.has_zero_rows:
+        norms = np.where(norms > 0, norms, 1.0)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(y / norms / norms)
 
 
 # --- F*(y): sharp bounds where it nearly vanishes ------------------------------------------------

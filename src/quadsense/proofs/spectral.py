@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import available_memory
 from quadsense.core.intervals import EPS
-from quadsense.core.packed import adjoint, pair_products, size_of, unpack
-from quadsense.core.products import forward, gram
+from quadsense.core.products import forward, gram, packed_adjoint, pair_products, size_of, unpack
 from quadsense.core.sums import SPARE
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
@@ -34,7 +33,7 @@ from quadsense.proofs.definite import (
     solve,
 )
 from quadsense.proofs.rounding import COMPLEX, SPARE_OF_NESTED
-from quadsense.system.memory import in_bytes
+from quadsense.system.machine import in_bytes
 
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]
@@ -223,7 +222,7 @@ class _Whitened:
 
     def adjoint(self, Y: Matrix) -> Matrix:
         """Return ``F*`` of a vector or of columns, in coordinates."""
-        return adjoint(self.V, self.F.unmixed(Y))
+        return packed_adjoint(self.V, self.F.unmixed(Y))
 
     def slope(self, r: Vector) -> Vector:
         """Return the adjoint of the weighted map at the weighted r."""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Vector, to_numpy
 from quadsense.core.intervals import UNIT, Intervals
-from quadsense.core.packed import FEATURE_ROWS
+from quadsense.core.products import FEATURE_ROWS
 from quadsense.core.question import Question
 from quadsense.core.sums import DOWN, ROUNDINGS, SPARE, UNDERFLOW, UP, exact_sum, gamma, sum_error
 from quadsense.measurements.sensing import Sensing
@@ -35,7 +35,7 @@ from quadsense.proofs.definite import (
     smallest_eigenvalue,
 )
 from quadsense.proofs.rounding import COMPLEX, OUTER, adjoint_norm
-from quadsense.system.memory import MAX_ARRAY_ENTRIES
+from quadsense.system.machine import MAX_ARRAY_ENTRIES
 from quadsense.system.watch import Stop
 
 MAX_DENSE_UNKNOWNS = 9000

@@ -14,6 +14,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
+from quadsense.measurements.arrays import columns_differ
 from quadsense.measurements.column_scaling import Columns, columns_of, dense_in
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
@@ -181,7 +182,7 @@ def frame_for(query: Query, data: Measurements) -> Columns | None:
     named = kind_named(query.prefer).by_norm or query.ridge is not None
     if named or query.method in PAPER_METHODS or query.schedule == "paper":
         return None
-    return columns_of(data)
+    return columns_of(data) if columns_differ(data.plain.unit_rows.kind) else None
 
 
 def in_frame(query: Query, columns: Columns) -> Query:

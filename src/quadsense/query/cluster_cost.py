@@ -17,8 +17,7 @@ from quadsense.methods import METHODS
 from quadsense.methods.low_rank.traits import READINGS_PER_STEP, TYPICAL_STEPS
 from quadsense.methods.minimax.traits import PASSES
 from quadsense.methods.traits import Shape
-from quadsense.system.machine import Rates
-from quadsense.system.memory import FLOAT64_BYTES, in_bytes
+from quadsense.system.machine import FLOAT64_BYTES, Rates, in_bytes
 
 NETWORK = 1.25e9
 """Bytes per second between two machines: 10 Gbit/s."""

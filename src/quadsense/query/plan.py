@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import available_memory, on_gpu, to_numpy
-from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FactorForm, FramedForm, MeasuredForm, SensedMatrix
 from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
 from quadsense.measurements.arrays import Dense, Stored
@@ -31,12 +30,13 @@ from quadsense.preferences import PREFERENCES, Preference
 from quadsense.query.choice import check_preference, checked, decide, frame_for, in_frame
 from quadsense.query.query import DEFAULTS, Query
 from quadsense.query.request import check_ability, check_options, given_options, to_rank
-from quadsense.system.machine import Rates, known_rates
-from quadsense.system.memory import (
+from quadsense.system.machine import (
     BLOCK_ELEMENTS,
     FLOAT64_BYTES,
+    Rates,
     in_bytes,
     is_limited,
+    known_rates,
     limited_memory,
     room_in_words,
     to_bytes,

@@ -18,11 +18,13 @@ import numpy as np
 import scipy
 
 from quadsense.arrays import is_numpy
-from quadsense.core.noise import CONFIDENCE
+from quadsense.core.noise import CONFIDENCE, delta_from_sigma
 from quadsense.core.records import record
 from quadsense.measurements import Measurements
 from quadsense.methods import METHODS
 from quadsense.preferences import PREFERENCES, SLACKS
+from quadsense.run.loop import Limits
+from quadsense.system.watch import Watch
 from quadsense.typing import MissingName, ScheduleName, StartName, check_flag, is_number, is_whole
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from quadsense.core.matrix import SensedMatrix
     from quadsense.result.result import Result
+    from quadsense.run.journal import Journal
     from quadsense.run.loop import Intermediate
     from quadsense.typing import (
         MatrixLike,
@@ -395,6 +398,40 @@ class Query:
                 continue
             if data is not None or name not in BY_SIZE:
                 check(value, data)
+
+    def measurements(self) -> Measurements:
+        """Measurements, with a tolerance if one was given, from whatever form they came in."""
+        data: Any = self.data
+        if not isinstance(data, Measurements):
+            return Measurements(
+                data, self.b, delta=self.delta, rtol=self.rtol, bounds=self.bounds,
+                weights=self.weights, conjugate=self.conjugate, mix=self.mix, sigma=self.sigma,
+                shots=self.shots, confidence=self.confidence, missing=self.missing,
+            )  # fmt: skip
+        check_flag("conjugate", self.conjugate)
+        names = ("b", "bounds", "weights", "shots", "mix")
+        found = [name for name in names if getattr(self, name) is not None]
+        found += ["conjugate"] * bool(self.conjugate) + ["missing"] * (self.missing != "raise")
+        if found:
+            raise ValueError(
+                "b, bounds, weights, shots, missing, conjugate and mix belong to Measurements: "
+                f"give {' and '.join(found)} when making it"
+            )
+        delta = self.delta
+        if self.sigma is not None:
+            if delta is not None:
+                raise ValueError("delta and sigma do not go together: give one of them")
+            delta = delta_from_sigma(self.sigma, data.measured, self.confidence)
+        if delta is None and self.rtol == 0.0:
+            return data
+        return data.with_tolerance(delta, self.rtol)
+
+    def limits(self, watch: Watch, journal: Journal | None = None) -> Limits:
+        """Limits of a run; the time limit is the watch's from now on."""
+        most: Any = self.max_iter
+        seconds: Any = self.time_limit
+        watch.time_limit = seconds
+        return Limits(most, self.callback, self.progress, watch, journal)
 
     def answers(self) -> dict[str, Any]:
         """Return what decides, in addition to the data, which A is returned, by name."""

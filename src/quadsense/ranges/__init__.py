@@ -38,7 +38,6 @@ from quadsense.proofs.infeasible import PROOF_PRODUCTS, check_infeasible
 from quadsense.proofs.objective import ObjectiveBound, objective_bound
 from quadsense.proofs.rays import is_ray
 from quadsense.query.query import Query
-from quadsense.query.request import to_measurements
 from quadsense.ranges.extremes import LEAST_SIZE, Extreme, Extremes, falling_directions, is_stuck
 from quadsense.result.certificate import AGREE
 from quadsense.result.values import evaluate
@@ -224,7 +223,7 @@ class _End:
 
 def measurements_of(query: Query) -> Measurements:
     """Return the measurements of a query, with its constraints; they need a tolerance."""
-    data = to_measurements(query)
+    data = query.measurements()
     query.check(data)
     data = data.constrained(query.trace, query.constraints)
     if data.ends is None:

@@ -25,8 +25,8 @@ from quadsense.methods.base import LENIENT
 from quadsense.methods.conic.solve import Solution, solve_question
 from quadsense.methods.conic.traits import STEPS
 from quadsense.proofs.definite import EIGEN_FLOPS
-from quadsense.proofs.infeasible import Conflict, Exact, check_exactly, exactly, user_dual
-from quadsense.proofs.rounding import enclosure
+from quadsense.proofs.infeasible import Conflict, Exact, check_exactly, exactly
+from quadsense.proofs.rounding import enclosure, user_dual
 from quadsense.system.watch import BLOCK_FLOPS, FLOPS, Stop, look
 
 SHARES = (1e-2, 1e-4, 0.0)

@@ -31,10 +31,9 @@ from quadsense.methods.conic.start import Inside, balanced_point, start
 from quadsense.methods.conic.steps import KernelState, advance, measured
 from quadsense.methods.conic.system import MAX_REFINEMENTS
 from quadsense.methods.equalities import equalities_of
-from quadsense.proofs.infeasible import user_dual
 from quadsense.proofs.positive import directions, flattest
 from quadsense.proofs.rays import DROPPED, FLAT, seen_rows, sees, used_rows
-from quadsense.proofs.rounding import enclosure
+from quadsense.proofs.rounding import enclosure, user_dual
 from quadsense.result.values import evaluate
 from quadsense.run.loop import Limits, reference, run
 from quadsense.system.watch import eigen_flops, look

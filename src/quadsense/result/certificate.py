@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.intervals import UNIT, Intervals
-from quadsense.core.matrix import SensedMatrix, inertia_of, is_positive, rank_of
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import can_be_columns, condition_inside, constraints_of
 from quadsense.measurements.constraints import Constraint
 from quadsense.measurements.oracle import SpectralOracle
 from quadsense.measurements.validate import checked_vector
+from quadsense.proofs.definite import inertia_of, is_positive, rank_of
 from quadsense.proofs.infeasible import (
     best_error_bound,
     cannot_be_hit,
@@ -29,6 +30,7 @@ from quadsense.result.values import (
     NEGLIGIBLE,
     Comparison,
     Objective,
+    are_rows,
     check_objective,
     evaluate,
     is_admitted,
@@ -179,17 +181,26 @@ class Certificate:
         U, b, delta, **options
             As in `verify`.
         """
+        return self.checked(U, b, delta, options)[0]
+
+    def checked(
+        self, U: Any, b: Any, delta: Any, options: dict[str, Any]
+    ) -> tuple[Verification, tuple[Measurements, Comparison] | None]:
+        """The same, and of a fit also what its matrix reads, with the tolerance of the solve."""
         if isinstance(U, SpectralOracle):
-            return Verification((self._check_spectral(U),))
+            return Verification((self._check_spectral(U),)), None
+        known: list[tuple[Measurements, Comparison]] = []
         with np.errstate(over="ignore", under="ignore"):
             if not can_be_columns(self.columns, self.matrix.shape[0]):
-                return Verification((Check("scaling of columns", False, "it cannot be one"),))
+                said = Check("scaling of columns", False, "it cannot be one")
+                return Verification((said,)), None
             claim = self.inside
             parts = [
-                claim._check(data, words, own)
+                claim._check(data, words, own, known)
                 for data, words, own in self._tasks(U, b, delta, options)
             ]
-        return sum(parts[1:], parts[0])
+        read = known[0] if known and self.kind == "met" else None
+        return sum(parts[1:], parts[0]), read
 
     @property
     def inside(self) -> Certificate:
@@ -298,13 +309,14 @@ class Certificate:
         tolerance = np.asarray(to_numpy(self.tolerance), dtype=np.float64)
         return data.around(to_numpy(data.b), tolerance)
 
-    def _check(self, data: Measurements, words: str, own: bool) -> Verification:
-        """Check every statement against one tolerance."""
+    def _check(self, data: Measurements, words: str, own: bool, read: list[Any]) -> Verification:
+        """Check every statement against one tolerance; `read` gets what A reads with its own."""
         checks = [self._check_form(data)]
         if not checks[0].holds:
             return Verification(tuple(checks))
         values = evaluate(data, self.matrix, self.set_aside)
         if own:
+            read.append((data, values))
             upper = float(values.upper.max())
             text = f"claimed {self.upper_bound:.6g}, found {upper:.6g}"
             # Another evaluation rounds otherwise, within its own bound.
@@ -358,7 +370,7 @@ class Certificate:
         numbers = [self.upper_bound, self.lower_bound, self.gap, self.rounding]
         sound = (
             not any(math.isnan(number) for number in numbers)
-            and (not aside.size or _are_rows(aside, data.m))
+            and (not aside.size or are_rows(aside, data.m))
             and data.unit_rows.conjugate == (self.conjugate and data.unit_rows.is_complex)
             and (data.ends is None or bool((data.ends.unit > 0).all()))  # not so for NaN
             and self.allowed >= 0
@@ -553,18 +565,6 @@ class Certificate:
         )
         text = f"found {worst:.6g} against {accuracy:.6g}"
         return Check("(1 - accuracy) A* <= A <= (1 + accuracy) A*", true, text)
-
-
-def _are_rows(index: npt.NDArray[np.int64], m: int) -> bool:
-    """Return whether these are rows of m, each once."""
-    return np.unique(index).size == index.size and bool(np.all((index >= 0) & (index < m)))
-
-
-def agree(stated: Any, found: Any, room: Any) -> Any:
-    """Return whether numbers are the same, or both finite and as near as that."""
-    with np.errstate(invalid="ignore"):
-        near = np.abs(stated - found) <= room
-    return (stated == found) | (near & np.isfinite(stated) & np.isfinite(found) & np.isfinite(room))
 
 
 def _hits(data: Measurements, duals: Array, psd: bool) -> tuple[bool, float, str]:

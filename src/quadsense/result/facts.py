@@ -11,8 +11,8 @@ import numpy as np
 
 from quadsense.arrays import to_numpy
 from quadsense.measurements import Measurements
-from quadsense.result.certificate import AGREE, Certificate, agree
-from quadsense.result.values import NEGLIGIBLE, Comparison, evaluate
+from quadsense.result.certificate import AGREE, Certificate
+from quadsense.result.values import NEGLIGIBLE, Comparison, agree, evaluate
 from quadsense.typing import is_number
 from quadsense.vocabulary import Check, Reason, Status
 

@@ -12,18 +12,20 @@ import numpy.typing as npt
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.matrix import SensedMatrix, inertia_of, is_positive, rank_of
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import LATER, Lazy, cached_property
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import condition_inside
 from quadsense.measurements.oracle import SpectralOracle
+from quadsense.proofs.definite import inertia_of, is_positive, rank_of
 from quadsense.proofs.infeasible import Conflict, check_infeasible
 from quadsense.result import words
-from quadsense.result.certificate import AGREE, Certificate, agree
+from quadsense.result.certificate import AGREE, Certificate
 from quadsense.result.facts import RunFacts, Verdict, check_facts, verdict_of
 from quadsense.result.values import (
     Comparison,
     Objective,
+    agree,
     check_objective,
     evaluate,
     is_admitted,
@@ -414,22 +416,30 @@ class Result(Lazy):
             True only if every statement holds; its text has a line for each.
         """
         claim = self.certificate
-        found = claim.check(U, b, delta=delta, **dict(options))
+        found, known = claim.checked(U, b, delta, dict(options))
         kind = "met" if claim.kind == "spectral" else claim.kind
         agrees = kind == KINDS.get(str(self.status), "none")
         checks = [Check(f"status {self.status}", agrees, f"the claim is {claim.kind!r}")]
         if not isinstance(U, SpectralOracle) and claim.kind != "none" and found.true:
             with np.errstate(over="ignore", under="ignore"):
-                checks += self._check_numbers(U, b, dict(options))
+                known = known if self.matrix is claim.matrix else None
+                checks += self._check_numbers(U, b, dict(options), known)
         return found + Verification(tuple(checks))
 
-    def _check_numbers(self, U: Any, b: Any, options: dict[str, Any]) -> list[Check]:
-        """Check residuals, ratios and violations against the tolerance of the solve."""
+    def _check_numbers(
+        self, U: Any, b: Any, options: dict[str, Any], known: tuple[Measurements, Comparison] | None
+    ) -> list[Check]:
+        """Check residuals, ratios and violations against the tolerance of the solve.
+
+        `known` is what the check of the claim has read of the matrix, with that tolerance.
+        """
         claim = self.certificate
-        data = claim.own_data(U, b, options)
         columns = claim.columns
         matrix = self.matrix if columns is None else self.matrix.stretched(-columns)
-        values = evaluate(data, matrix, claim.set_aside)
+        if known is None:
+            data = claim.own_data(U, b, options)
+            known = data, evaluate(data, matrix, claim.set_aside)
+        data, values = known
         own = slice(data.measured)  # the constraints have checks of their own
         residuals, reads = to_numpy(self.residuals), values.residuals[own]
         sized = residuals.shape == reads.shape

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from quadsense import files
 from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.forms import FramedForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FramedForm, MeasuredForm, SensedMatrix
 from quadsense.core.records import LATER
 from quadsense.measurements.arrays import Stored
 from quadsense.measurements.column_scaling import can_be_columns

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, device, is_numpy, like, placed, to_numpy
-from quadsense.core.forms import FramedForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FramedForm, MeasuredForm, SensedMatrix
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.measurements import Measurements
@@ -167,6 +166,18 @@ class Comparison:
         outside = np.zeros(self.data.m, dtype=bool)
         outside[self.data.contradictions()] = True
         return outside
+
+
+def are_rows(index: npt.NDArray[np.int64], m: int) -> bool:
+    """Return whether these are rows of m, each once."""
+    return np.unique(index).size == index.size and bool(np.all((index >= 0) & (index < m)))
+
+
+def agree(stated: Any, found: Any, room: Any) -> Any:
+    """Return whether numbers are the same, or both finite and as near as that."""
+    with np.errstate(invalid="ignore"):
+        near = np.abs(stated - found) <= room
+    return (stated == found) | (near & np.isfinite(stated) & np.isfinite(found) & np.isfinite(room))
 
 
 def reference_of(data: Measurements) -> Array:

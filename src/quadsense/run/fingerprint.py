@@ -17,8 +17,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import is_array, is_tensor, to_numpy
-from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FactorForm, FramedForm, MeasuredForm, SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.arrays import Dense, Stored
 from quadsense.measurements.parted import Parted

@@ -14,16 +14,17 @@ from quadsense.arrays import Array, Vector, like, placed, to_numpy
 from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import cached_property, record
-from quadsense.methods import COLD, Method, Problem, Warm
+from quadsense.device import on_device, waits
+from quadsense.methods import COLD, Method, Problem, State, Warm
 from quadsense.methods.base import looked
 from quadsense.proofs.rounding import Enclosure, is_met
 from quadsense.run.fingerprint import mark
-from quadsense.run.recorder import Recorder
 from quadsense.system.watch import Interrupts, Stop, Watch
-from quadsense.vocabulary import Claim, Reason, Status, Why, because
+from quadsense.vocabulary import WIDTH, Claim, Reason, Status, Why, because
 
 if TYPE_CHECKING:
     from quadsense.run.journal import Journal, Record
+    from quadsense.run.progress import Bar
 
 MIN_PROGRESS = 1e-3
 """A run is stalled when the max residual has not fallen by this share in `patience` strides."""
@@ -91,7 +92,7 @@ class Outcome:
     """How a run ended: the best matrix, its recomputed residuals, and why it stopped.
 
     `state` is the best state, of which `matrix` is made; None where there was no time for one.
-    `entries` are those of the history (`recorder.to_history`), `warm` is what the next method may
+    `entries` are those of the history (`vocabulary.to_history`), `warm` is what the next method may
     begin from, `dual` the vector of the best lower bound; `late` says that the time limit ended the
     run, whatever had been found by then. `last` is the state at which it ended.
     """
@@ -113,6 +114,92 @@ class Outcome:
     def n_iter(self) -> int:
         """Steps that led to the matrix."""
         return 0 if self.state is None else int(self.state.iteration)
+
+
+class Recorder:
+    """What a run has come to, stride by stride: its history under construction.
+
+    Parameters
+    ----------
+    method : Method
+    problem : Problem
+    tolerance : ndarray of shape (m,)
+    watch : Watch
+        Its clock says when each stride was.
+    progress : bool
+        Show a bar with max residual against delta.
+    """
+
+    def __init__(
+        self, method: Method, problem: Problem, tolerance: Any, watch: Watch, progress: bool
+    ) -> None:
+        self.method, self.problem, self.tolerance = method, problem, tolerance
+        self.rows: list[tuple[float, ...]] = []
+        self._made: Any = None  # of these, as an array
+        self._sent: Any = None  # the tolerances, on a device
+        self.bar: Bar | None = None
+        self.clock = watch.clock
+        self.begin = self.clock()
+        if progress:
+            from quadsense.run.progress import Bar  # rarely needed
+
+            self.bar = Bar(problem)
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether all tolerances are the same."""
+        return bool(np.logical_and.reduce(self.tolerance == self.tolerance[0]))
+
+    @cached_property
+    def typical_delta(self) -> float:
+        """What a ratio is times, where the ratio is all that is known."""
+        return float(self.tolerance[0] if self.even else np.median(self.tolerance))
+
+    def _units(self, ratios: Any) -> Any:
+        """The tolerances where the ratios are: sent to a device once."""
+        if not waits(ratios):
+            return self.tolerance
+        if self._sent is None:
+            self._sent = on_device(self.tolerance, ratios)
+        return self._sent
+
+    def add(self, program: Any, state: State) -> tuple[float, ...]:
+        """Append the state's numbers."""
+        trace = self.method.trace(program, state)
+        unit = self.problem.error_unit
+        ratio = unit * state.max_ratio
+        if trace.ratios is None or self.even:
+            delta = self.typical_delta
+            residual = ratio * delta
+        else:
+            ratios = trace.ratios()
+            delta = 0.0 if self.bar is None else float(self.tolerance[np.argmax(ratios)])
+            with np.errstate(over="ignore"):
+                residual = unit * float((ratios * self._units(ratios)).max())
+        seconds = self.clock() - self.begin
+        row = (
+            state.iteration, seconds, residual, ratio, trace.log_potential, trace.lam, trace.step,
+            trace.sharpness,
+        )  # fmt: skip
+        self.rows.append(row)
+        if self.bar is not None:
+            self.bar.show(self.rows, delta)
+        return row
+
+    def table(self, count: int) -> Any:
+        """Return the first `count` entries, (count, WIDTH)."""
+        if self._made is None:
+            self._made = np.empty((0, WIDTH))
+        if count > len(self._made):
+            new = np.array(self.rows[len(self._made) : count], dtype=np.float64)
+            self._made = np.concatenate([self._made, new.reshape(-1, WIDTH)])
+        return self._made[:count]
+
+    def take_up(self, table: Any) -> None:
+        """Go on from these entries, and from their time."""
+        self.rows = [tuple(row) for row in table.tolist()]
+        if self.rows:
+            self.begin = self.clock() - self.rows[-1][1]
 
 
 class _Run:
@@ -476,7 +563,7 @@ def _run(
             one.end(Status.INTERRUPTED, because("callback"))
         finally:
             if recorder.bar is not None:
-                recorder.close()
+                recorder.bar.close()
         if limits.journal is not None:
             one.leave()
         outcome = one.outcome()

@@ -39,7 +39,7 @@ from quadsense.result.certificate import Certificate
 from quadsense.result.facts import Determined, gather_facts
 from quadsense.result.result import Result
 from quadsense.result.values import evaluate, make_objective
-from quadsense.system.memory import BLOCK_ELEMENTS
+from quadsense.system.machine import BLOCK_ELEMENTS
 from quadsense.vocabulary import History, Status
 
 Matrix = npt.NDArray[np.float64]

@@ -19,8 +19,8 @@ from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import condition_outside
 from quadsense.measurements.gram import QUICK_RANK_FLOPS
 from quadsense.proofs.definite import cholesky
-from quadsense.proofs.infeasible import Conflict, best_error_bound, check_infeasible, user_dual
-from quadsense.proofs.rounding import Enclosure
+from quadsense.proofs.infeasible import Conflict, best_error_bound, check_infeasible
+from quadsense.proofs.rounding import Enclosure, user_dual
 from quadsense.query.plan import Plan
 from quadsense.query.query import environment
 from quadsense.result.certificate import Certificate, within_gap
@@ -36,14 +36,13 @@ from quadsense.result.values import (
     make_objective,
     proved_miss,
 )
-from quadsense.run.recorder import to_history
 from quadsense.stages.determined import seen
 from quadsense.stages.runs import Answer, Request
-from quadsense.system.memory import FLOAT64_BYTES, memory_limit
+from quadsense.system.machine import FLOAT64_BYTES, memory_limit
 from quadsense.system.threads import with_one_blas_thread
 from quadsense.system.watch import FLOPS, Stop
 from quadsense.typing import DEFAULT_GAP
-from quadsense.vocabulary import Reason, Status, because, to_reason
+from quadsense.vocabulary import Reason, Status, because, to_history, to_reason
 
 MAX_BOUND_RATIO = 1.0 / (1.0 - DEFAULT_GAP)
 """Ratio of two bounds on the smallest worst ratio that are within the gap."""

@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dpstrf
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.packed import pack, real_units, unpack
+from quadsense.core.products import pack, real_units, unpack
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import find_rank
 from quadsense.measurements.sensing import Sensing

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core.matrix import SensedMatrix, is_positive
+from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
 from quadsense.measurements import Measurements
 from quadsense.methods import COLD, METHODS
@@ -21,14 +21,22 @@ from quadsense.methods.base import LENIENT, own
 from quadsense.methods.conic.solve import solve_question
 from quadsense.methods.traits import MAX_WIDE, GapOptions
 from quadsense.preferences import Preference, make_question
-from quadsense.proofs.infeasible import Proof, check_infeasible, user_dual
-from quadsense.proofs.rounding import Enclosure
+from quadsense.proofs.definite import is_positive
+from quadsense.proofs.infeasible import Proof, check_infeasible
+from quadsense.proofs.rounding import Enclosure, user_dual
 from quadsense.query.choice import least_squares_of
 from quadsense.query.plan import make_plan, refuse_what_cannot_fit, shape_of
-from quadsense.query.request import start_value
 from quadsense.result.values import Comparison, Objective, allowed_size, is_admitted, make_objective
 from quadsense.stages.path import answer_question, run_plan
-from quadsense.stages.runs import ANY_FIT, NO_ROWS, Answer, Request, found_in, to_problem
+from quadsense.stages.runs import (
+    ANY_FIT,
+    NO_ROWS,
+    Answer,
+    Request,
+    found_in,
+    start_value,
+    to_problem,
+)
 from quadsense.system.watch import FLOPS, Stop
 from quadsense.vocabulary import Claim, Status
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,18 +29,13 @@ from quadsense.preferences import (
     with_set_aside,
     without_far_ends,
 )
-from quadsense.proofs.infeasible import user_dual
+from quadsense.proofs.rounding import user_dual
 from quadsense.query.choice import counts_of
-from quadsense.query.plan import decided, refuse_what_cannot_fit
+from quadsense.query.plan import Shape, decided, refuse_what_cannot_fit
 from quadsense.query.query import DEFAULTS, PARAMETERS, Query, check_every, environment
 from quadsense.query.request import (
     current_method,
     refuse_unknown,
-    start_value,
-    to_limits,
-    to_measurements,
-    to_seed,
-    to_start,
 )
 from quadsense.result.result import Result
 from quadsense.result.values import Comparison, allowed_size, is_admitted, make_objective
@@ -56,10 +51,13 @@ from quadsense.stages.runs import (
     in_turn,
     is_lost,
     run_method,
+    start_value,
     to_problem,
+    to_seed,
+    to_start,
     zero,
 )
-from quadsense.system.memory import limited_memory, to_bytes
+from quadsense.system.machine import limited_memory, to_bytes
 from quadsense.system.threads import one_blas_thread
 from quadsense.system.watch import Interrupted, Stop, Watch
 from quadsense.typing import to_list
@@ -137,8 +135,8 @@ def _answered(query: Query, watch: Watch, journal: Journal | None = None) -> Res
     counted = query.exposure is not None or query.background is not None
     if counted or query.prefer is not DEFAULTS["prefer"]:
         query = counts_of(query)
-    measured = to_measurements(query)
-    limits = to_limits(query, watch, journal)
+    measured = query.measurements()
+    limits = query.limits(watch, journal)
     raw = None if isinstance(given, Measurements) else given
     decision = decided(query, measured, watch, raw)
     data, user, columns = decision.data, decision.user, decision.columns
@@ -368,9 +366,14 @@ def _by_objective(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
     methods, prefer = request.plan.methods, request.preferences[0].name
     if prefer == "any":
         return (), methods
-    shape, able, others = request.shape, [], []
-    if shape.prefer != prefer:
-        shape = changed(shape, prefer=prefer)
+    shape = request.shape
+    return _able(methods, shape if shape.prefer == prefer else changed(shape, prefer=prefer))
+
+
+@lru_cache(maxsize=16)  # as the plan
+def _able(methods: tuple[str, ...], shape: Shape) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return those that go by the objective for this shape, and those that take any fit."""
+    prefer, able, others = shape.prefer, [], []
     for name in methods:
         kind = METHODS.traits(name)
         if prefer in kind.preferences - kind.built_in and kind.serves(shape):

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field, replace
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
-from quadsense.arrays import to_numpy
-from quadsense.core.forms import FactorForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.arrays import Array, Vector, like, placed, to_numpy
+from quadsense.core.matrix import FactorForm, MeasuredForm, SensedMatrix
 from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
+from quadsense.measurements.column_scaling import Columns
 from quadsense.measurements.gram import ExplicitGram, make_gram
+from quadsense.measurements.oracle import checked_square
+from quadsense.measurements.readings import HARMLESS, UnitReadings
+from quadsense.measurements.sensing import Sensing
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.base import nothing, own
 from quadsense.preferences import Preference, make_question, with_set_aside
 from quadsense.proofs.infeasible import PROOF_PRODUCTS, Prover
 from quadsense.proofs.rounding import Enclosure, enclosure, is_met, measured_enclosure
 from quadsense.query.plan import Decision, Plan
-from quadsense.query.request import Start, error_units, options_of, start_value
-from quadsense.result.values import Comparison, allowed_size
+from quadsense.query.query import STARTS, Query
+from quadsense.result.result import Result
+from quadsense.result.values import Comparison, allowed_size, on_rows_of
 from quadsense.run.loop import Limits, Outcome, reference, run
 from quadsense.system.watch import FLOPS, Stop, Watch, real_flops
+from quadsense.typing import to_generator
 from quadsense.vocabulary import Status
 
 NO_ROWS = np.empty(0, dtype=np.int64)
@@ -101,6 +109,132 @@ class Answer:
     hard: bool = False
 
 
+def error_units(data: Measurements) -> tuple[float, Array]:
+    """A unit of error where no tolerance is given, and what it is for each of the unit rows.
+
+    A power of two of the size of the readings, so that their size does not matter. Rows of tiny
+    norm read far less than that: for them a smaller one, still far too large, serves.
+    """
+    largest = float(np.max(np.abs(to_numpy(data.b))))
+    unit = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0
+    b, delta = to_numpy(data.scaled().b), to_numpy(data.scaled().delta)
+    with np.errstate(over="ignore"):
+        units = unit * delta
+    units = np.minimum(units, HARMLESS * max(float(np.max(np.abs(b))), float(units.min())))
+    return unit, like(units, data.scaled().b)
+
+
+@lru_cache(maxsize=16)
+def _draw(methods: tuple[str, ...]) -> bool:
+    """Whether one of these methods draws random numbers."""
+    return any(METHODS.traits(name).random for name in methods)
+
+
+def to_seed(rng: Any, methods: tuple[str, ...]) -> int:
+    """A whole number for these methods from a seed, a generator, which moves on, or None."""
+    draws = _draw(methods)
+    if rng is None:  # NumPy's own way takes ten times as long
+        return int.from_bytes(os.urandom(7), "little") if draws else 0
+    generator = to_generator("rng", rng)
+    return int(generator.integers(2**63)) if draws else 0
+
+
+@record(frozen=True)
+class Start:
+    """``A_1 = tau I + base - F*(c)``, and what is known of it where it was given."""
+
+    tau: float
+    base: Array | None = None
+    c: Array | None = None
+    warm: Warm = COLD
+
+
+def to_start(
+    query: Query, data: Measurements, scaled: UnitReadings, columns: Columns | None = None
+) -> Start:
+    """Return A_1 from a word, a matrix or an earlier result.
+
+    With a rank, where methods carry a factor, a start that is held as a factor stays one.
+    `columns` are the exponents by which the columns of the data are scaled: the start is of the
+    unscaled ones.
+    """
+    start: Any = query.start
+    if start is None:
+        start = "tau" if query.schedule == "paper" else "mean"
+    if isinstance(start, str):
+        if start not in STARTS:
+            raise ValueError(
+                f"start must be one of {', '.join(STARTS)}, a matrix or an earlier result, "
+                f"got {start!r}"
+            )
+        return Start(start_value(start, scaled.b, scaled.telling, data.unit_rows))
+    matrix = start.matrix if isinstance(start, Result) else start
+    if sp.issparse(matrix):
+        matrix = matrix.toarray()
+    if not isinstance(matrix, SensedMatrix):
+        matrix = SensedMatrix.from_dense(checked_square("start", matrix))
+    if matrix.shape[0] != data.n:
+        raise ValueError(f"start is of order {matrix.shape[0]}, but U has n = {data.n} columns")
+    dual = _dual_of(start, data) if isinstance(start, Result) else None
+    if columns is not None:
+        matrix = matrix.stretched(-columns)
+    form = on_rows_of(matrix, data).form
+    if isinstance(form, MeasuredForm) and form.rows is data.unit_rows:
+        return Start(form.tau, form.base, form.c, Warm(matrix, dual=dual))
+    if query.rank is not None and isinstance(form, FactorForm):
+        return _factored_start(form, data, scaled)
+    values, factor = np.asarray(matrix), None if matrix.signs is not None else matrix.factor
+    if np.iscomplexobj(values) and not data.unit_rows.is_complex:
+        # Real rows see the real part alone.
+        values, factor = np.ascontiguousarray(values.real), None
+    dense = data.unit_rows._cast(placed(values, scaled.b))
+    return Start(0.0, dense, warm=Warm(SensedMatrix.from_dense(dense), factor, dual))
+
+
+def _dual_of(start: Result, data: Measurements) -> Vector | None:
+    """Return the dual vector of an earlier result for these unit rows; None if it has none.
+
+    Rows are taken to be in the same order, and further ones to come last: their entries are 0. Any
+    vector gives a true bound, so that a wrong guess costs steps only.
+    """
+    claim = start.certificate.objective
+    if claim is None or claim.dual is None:
+        return None
+    y, before = np.zeros(data.m), int(to_numpy(start.residuals).size)
+    common, tied = min(before, data.measured), len(data.constraints)
+    y[:common] = claim.dual[:common]
+    if tied and tied == len(claim.dual) - before:
+        y[data.measured :] = claim.dual[before:]
+    norms = to_numpy(data.unit_rows.norms)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        y = np.where(norms > 0.0, y * norms * norms, y)
+    return y if np.isfinite(y).all() else None
+
+
+def _factored_start(form: FactorForm, data: Measurements, scaled: UnitReadings) -> Start:
+    """Return ``X S X*`` to start from, without its (n, n) array."""
+    rows, X, signs = data.unit_rows, to_numpy(form.factor), form.signs
+    if np.iscomplexobj(X) and not rows.is_complex:  # real rows see the real part alone
+        X = np.concatenate([np.real(X), np.imag(X)], axis=1)
+        signs = None if signs is None else np.concatenate([signs, signs])
+    X = rows._cast(placed(X, scaled.b))
+    return Start(0.0, warm=Warm(SensedMatrix.from_factor(X, signs), X if signs is None else None))
+
+
+def start_value(start: str, b: Array, telling: Array, rows: Sensing | None = None) -> float:
+    """The tau of ``A_1 = tau I``, from the readings of the unit rows that say something."""
+    known, readings = to_numpy(telling) > 0, to_numpy(b)
+    if not np.logical_and.reduce(known):
+        readings = readings[known]
+    if start == "zero" or not readings.size:
+        return 0.0
+    if start == "mean" and not (rows is None or rows.rank_one):  # sums read other than 1 of I
+        identity = to_numpy(rows.squares)[known]
+        square = float(identity @ identity)
+        return float(identity @ readings) / square if square > 1e-12 * identity.size else 0.0
+    return float(np.add.reduce(readings) / readings.size if start == "mean" else readings.max())
+
+
 def to_problem(
     data: Measurements,
     plan: Plan,
@@ -134,7 +268,7 @@ def to_problem(
         rank=rank,
         signs=signs,
         prove=Prover(data, positive) if target else None,
-        options=options_of(plan.methods[-1], options),
+        options=METHODS.options(plan.methods[-1], options),
         seed=seed,
     )
 
@@ -203,7 +337,7 @@ def run_method(
     if name in request.refused:
         raise MemoryError(request.refused[name])
     problem = request.problem if request.plan.gram == "none" else with_gram(request, name)
-    options = options_of(name, request.options)
+    options = METHODS.options(name, request.options)
     problem = changed(problem, options=options, followed=followed)
     if set_aside.size:
         problem = _without(request, problem, name, set_aside)

@@ -29,9 +29,8 @@ from quadsense.proofs.infeasible import (
     check_infeasible,
     smallest_hitting_set,
     thinned,
-    user_dual,
 )
-from quadsense.proofs.rounding import Enclosure
+from quadsense.proofs.rounding import Enclosure, user_dual
 from quadsense.run.loop import Outcome
 from quadsense.stages.runs import Answer, Request, asking_for, found_in, run_method
 from quadsense.system.watch import Stop

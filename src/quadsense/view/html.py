@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import to_numpy
-from quadsense.core.forms import FactorForm, FramedForm, MeasuredForm
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FactorForm, FramedForm, MeasuredForm, SensedMatrix
 from quadsense.measurements import Measurements
 from quadsense.measurements.gram import QUICK_RANK_FLOPS
 from quadsense.next_probe import NextProbe

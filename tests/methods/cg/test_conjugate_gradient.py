@@ -17,12 +17,21 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 
 import quadsense
 import quadsense.methods.cg.residuals as cg
-from quadsense.core.packed import features, pack, size_of, unpack
-from quadsense.core.products import adjoint, forward, gram, gram_product
+from quadsense.core.cholesky import scaled_factor
+from quadsense.core.products import (
+    adjoint,
+    features,
+    forward,
+    gram,
+    gram_product,
+    pack,
+    size_of,
+    unpack,
+)
 from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg.residuals import Span
-from quadsense.methods.cg.system import factor, steps_left
+from quadsense.methods.cg.system import steps_left
 
 DTYPES = ["float64", "float32", "complex128", "complex64"]
 
@@ -102,13 +111,13 @@ def test_factor_inverts_and_survives_a_singular_matrix() -> None:
     K = P @ P.T
     x = np.random.default_rng(0).standard_normal(60)
     for dtype, tolerance in (("float32", 2e-2), ("float64", 1e-9)):
-        inverse = factor(np.asfortranarray(np.triu(K), dtype=dtype))
+        inverse = scaled_factor(np.asfortranarray(np.triu(K), dtype=dtype))
         np.testing.assert_allclose(inverse.solve(K @ x), x, atol=tolerance * np.abs(x).max())
         assert inverse.resolves
     indefinite = np.asfortranarray(np.triu(np.full((50, 50), 1.00001)), dtype="float32")
     np.fill_diagonal(indefinite, 1.0)
-    assert factor(indefinite).shift > 5e-6
-    singular = factor(np.ones((50, 50), dtype="float32", order="F"))
+    assert scaled_factor(indefinite).shift > 5e-6
+    singular = scaled_factor(np.ones((50, 50), dtype="float32", order="F"))
     assert not singular.resolves
     assert np.all(np.isfinite(singular.solve(np.ones(50))))
 

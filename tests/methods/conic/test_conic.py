@@ -19,8 +19,8 @@ from quadsense.methods.conic import system
 from quadsense.methods.conic.program import prepare
 from quadsense.methods.conic.solve import lower_bound, solve_question
 from quadsense.proofs.costs import objective_value
-from quadsense.proofs.infeasible import user_dual
 from quadsense.proofs.objective import objective_bound
+from quadsense.proofs.rounding import user_dual
 
 ENDED = ("solved", "close")
 SEEDS = 240

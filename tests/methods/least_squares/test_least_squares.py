@@ -9,7 +9,7 @@ from helpers import deep, sampled
 from squares_cases import forward, hermitian, normal, random_case, reference
 
 import quadsense
-from quadsense.core.packed import features, pack
+from quadsense.core.products import features, pack
 from quadsense.core.question import Question
 from quadsense.methods import METHODS, Problem
 from quadsense.methods.least_squares import face

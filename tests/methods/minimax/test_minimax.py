@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 import quadsense
 import quadsense.methods.minimax.program as lp
 from quadsense import Status
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.intervals import Intervals
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs import symmetric
@@ -88,10 +88,10 @@ def solve(U, b, delta, sides=None, *, target=False, gap=0.01, steps=80):
 def test_the_design_block_is_the_sensing_map(is_complex):
     rng = np.random.default_rng(0)
     U = unit_rows(rng, 9, 4, is_complex)
-    x = rng.standard_normal(packed.size_of(U.shape[1], np.iscomplexobj(U)))
-    A = packed.unpack(x, 4, U.dtype)
-    np.testing.assert_allclose(packed.pack(A), x, atol=1e-15)
-    np.testing.assert_allclose(packed.features(U) @ x, readings(U, A), atol=1e-14)
+    x = rng.standard_normal(products.size_of(U.shape[1], np.iscomplexobj(U)))
+    A = products.unpack(x, 4, U.dtype)
+    np.testing.assert_allclose(products.pack(A), x, atol=1e-15)
+    np.testing.assert_allclose(products.features(U) @ x, readings(U, A), atol=1e-14)
     assert np.isclose(np.linalg.norm(A), np.linalg.norm(x))
 
 
@@ -260,7 +260,7 @@ def test_the_adjoint_bound_is_above_the_exact_norm_and_close(is_complex):
     rng = np.random.default_rng(9)
     m, n = 70, 3
     U = unit_rows(rng, m, n, is_complex)
-    G = packed.features(U).T
+    G = products.features(U).T
     y = rng.standard_normal(m)
     y -= np.linalg.lstsq(G, G @ y, rcond=None)[0]
     total = Fraction(0)
@@ -281,7 +281,7 @@ def test_the_adjoint_bound_is_above_the_exact_norm_and_close(is_complex):
 def test_the_proved_singular_value_is_below_the_true_one(is_complex):
     rng = np.random.default_rng(10)
     U = unit_rows(rng, 200, 6, is_complex)
-    true = np.linalg.svd(packed.features(U).T, compute_uv=False)[-1]
+    true = np.linalg.svd(products.features(U).T, compute_uv=False)[-1]
     assert 0.5 * true < symmetric.smallest_singular_value(Sensing.of(U)) <= true
     U[:, 0] = U[:, 1]
     assert symmetric.smallest_singular_value(Sensing.of(U)) == 0.0

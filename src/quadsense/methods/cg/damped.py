@@ -23,9 +23,9 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from quadsense.arrays import Array, Vector, require_memory, to_numpy
-from quadsense.core.cholesky import add_to_diagonal
+from quadsense.core.cholesky import ScaledFactor, add_to_diagonal, scaled_factor
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.packed import pack, unpack
+from quadsense.core.products import pack, unpack
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, changed, record
 from quadsense.measurements.sensing import Sensing
@@ -43,16 +43,15 @@ from quadsense.methods.base import (
 from quadsense.methods.cg.system import (
     MAX_DOUBLE_ORDER,
     STEP_FLOPS,
-    CGFactor,
     NormalOperator,
-    factor,
     given_gram,
     pays_to_form,
 )
-from quadsense.methods.cg.traits import ConjugateGradientTraits, factor_flops
+from quadsense.methods.cg.traits import ConjugateGradientTraits
 from quadsense.methods.least_squares.traits import ENTRY_FLOPS
-from quadsense.methods.traits import GapOptions
-from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
+from quadsense.methods.traits import GapOptions, factor_flops
+from quadsense.proofs.rounding import Enclosure, dense_error, frobenius, reading_error
+from quadsense.system.machine import FLOAT64_BYTES, MAX_FORMED_BYTES
 from quadsense.vocabulary import Claim, because
 
 GAP_SHARE_REACHED = 1e-2
@@ -83,6 +82,10 @@ MIN_STEPS = 15.0
 
 MAX_RANK_DAMPING = 1e-6
 """Damping, for a unit diagonal, below which the factor shows whether F is of full rank."""
+
+SUM_ERRORS = 2.0
+"""Bound on the error of the readings of ``P + A``, in units of that of a matrix of the norm of both
+together: each is read by itself, and their sum is rounded."""
 
 MAX_STRETCH_STEPS = 300
 """Steps after which the residual is recomputed at the latest."""
@@ -142,7 +145,7 @@ class DampedProgram:
         rows = problem.rows.at_work(problem.tf32)
         counts = question.weights > 0.0
         self.whole = bool(counts.all())
-        self.index = np.arange(question.m) if self.whole else np.flatnonzero(counts)
+        self.index = np.arange(question.lo.size) if self.whole else np.flatnonzero(counts)
         self.all_rows = rows
         self.F = rows if self.whole else rows.only(self.index)
         self.w = rows.beside(question.weights if self.whole else question.weights[self.index])
@@ -244,7 +247,7 @@ class DampedProgram:
         return formed and FLOAT64_BYTES * self.side**2 <= MAX_FORMED_BYTES
 
     @cached_property
-    def factor(self) -> CGFactor:
+    def factor(self) -> ScaledFactor:
         """Cholesky factor of the system, in single precision unless `is_direct`."""
         require_memory("method cg: the factored normal equations", FLOAT64_BYTES * self.side**2)
         if self.by_rows:
@@ -257,7 +260,7 @@ class DampedProgram:
             dtype = np.float64 if self.is_direct else np.float32
             M = self.F.normal(self.w / self.top**2, dtype)
         add_to_diagonal(M, self.alpha / self.top**2)
-        found = factor(M)
+        found = scaled_factor(M)
         if self.is_direct and self.whole and self.alpha < MAX_RANK_DAMPING * self.top**2:
             self.problem.rows.learn_rank(found.upper.diagonal(), self.side)
         return found
@@ -358,6 +361,23 @@ class Damped(ConjugateGradientTraits, Stepped):
             return Claim("stalled", because("least_squares"))
         return Claim("met")
 
+    def checked(self, program: DampedProgram, state: DampedState) -> Enclosure | None:
+        """Residuals that the last step evaluated afresh from the data, where it did."""
+        problem, rows = program.problem, program.problem.rows
+        long = program.by_rows and program.F.prefers_gram
+        if state.z is None or long or problem.gram is not None or not rows.rank_one:
+            return None
+        reading, b = program.question.reading, to_numpy(problem.b)
+        if not (reading is b or np.array_equal(reading, b)):
+            return None
+        # Of ``P + A``: of A, of what P reads, and of their sum, whose norm is no more.
+        A = program.matrix(state.x)
+        norm = frobenius if isinstance(A, np.ndarray) else np.linalg.norm
+        size = float(norm(A)) + abs(program.tau) * math.sqrt(rows.n)
+        size += 0.0 if program.base is None else float(norm(program.base))
+        error = dense_error(rows, SUM_ERRORS * size) + reading_error(problem.b)
+        return Enclosure(own(problem, state.z), error)
+
     def dual(self, program: DampedProgram, state: DampedState) -> Vector | None:
         """The multipliers of the readings: ``-2 alpha c``, or twice the weighted residuals."""
         if state.z is None:
@@ -368,7 +388,7 @@ class Damped(ConjugateGradientTraits, Stepped):
             else:
                 z = state.z if program.whole else state.z[program.index]
                 found = 2.0 * program.w * z
-            y = np.zeros(program.question.m)
+            y = np.zeros(program.question.lo.size)
             y[program.index] = to_numpy(found)
             if state.multipliers is not None:
                 y += state.multipliers
@@ -384,7 +404,7 @@ def matrix_of(program: DampedProgram, x: Array) -> SensedMatrix:
     problem = program.problem
     with LENIENT():
         if program.by_rows and problem.rows.prefers_gram:
-            c = np.zeros(program.question.m)
+            c = np.zeros(program.question.lo.size)
             c[program.index] = -to_numpy(program.root * x)
             base = None if program.base is None else own(problem, program.base)
             start = changed(problem, tau=program.tau, base=base, c_start=None)

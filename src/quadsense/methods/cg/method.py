@@ -25,8 +25,7 @@ import numpy.typing as npt
 
 from quadsense.arrays import Array, Vector, to_numpy
 from quadsense.core.matrix import SensedMatrix
-from quadsense.core.packed import pack, unpack
-from quadsense.core.products import Inexact
+from quadsense.core.products import Inexact, pack, unpack
 from quadsense.core.records import changed, record
 from quadsense.device import numbers
 from quadsense.methods.base import (

@@ -31,8 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
-from quadsense.core.packed import pack, unpack
-from quadsense.core.products import Float, Inexact
+from quadsense.core.products import Float, Inexact, pack, unpack
 from quadsense.core.records import changed, record
 from quadsense.device import numbers, waits
 from quadsense.methods.cg.system import (
@@ -51,7 +50,7 @@ from quadsense.methods.cg.traits import (
     SINGLE_GAIN,
     window_bytes,
 )
-from quadsense.system.memory import FLOAT64_BYTES
+from quadsense.system.machine import FLOAT64_BYTES
 from quadsense.system.watch import look
 
 __all__ = ["CGState", "CGSystem", "advance", "coefficients", "matrix", "prepare", "start"]
@@ -109,7 +108,7 @@ class Span:
     def empty(cls, x: Vector, z: Vector, dtype: npt.DTypeLike, whole: bool) -> Span:
         """Of no directions like x, and no images like z; `whole` where no step was before."""
         if type(z) is np.ndarray:
-            return _no_directions(x.size, z.size, dtype, whole)
+            return _no_directions(x.size, z.size, np.dtype(dtype), whole)
         empty = partial(np.empty_like, z)
         directions, images = (empty(shape=(0, each.size), dtype=dtype) for each in (x, z))
         triangle, steps = empty(shape=(0, 0)), empty(shape=(0,))
@@ -215,7 +214,7 @@ def _grown(rows: Any, room: int) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _no_directions(x: int, z: int, dtype: npt.DTypeLike, whole: bool) -> Span:
+def _no_directions(x: int, z: int, dtype: np.dtype[Any], whole: bool) -> Span:
     """Return the span of no directions of these sizes: small solves begin with one."""
     directions, images = np.empty((0, x), dtype), np.empty((0, z), dtype)
     return Span(directions, images, np.empty((0, 0)), np.empty(0), 0, () if whole else None)

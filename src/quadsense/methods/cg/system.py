@@ -7,7 +7,6 @@ that a preconditioner needs. The small shift that keeps it positive definite lea
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -17,9 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.arrays import Array, require_memory
-from quadsense.core.cholesky import add_to_diagonal, factor_upper, solve_upper
-from quadsense.core.packed import FEW_ENTRIES, pack, summed_products, unpack
-from quadsense.core.products import Float, Inexact, gram_product
+from quadsense.core.cholesky import UNIT_ROUNDING, ScaledFactor, add_to_diagonal, scaled_factor
+from quadsense.core.products import (
+    FEW_ENTRIES,
+    Inexact,
+    gram_product,
+    pack,
+    summed_products,
+    unpack,
+)
 from quadsense.core.records import cached_property, record
 from quadsense.device import numbers, waits
 from quadsense.measurements.arrays import Dense
@@ -28,91 +33,19 @@ from quadsense.methods.base import Problem, own, product_flops
 from quadsense.methods.cg.traits import (
     ENTRY,
     SINGLE_GAIN,
-    SINGLE_TIME,
     STEPS_WITH_FACTOR,
-    factor_flops,
     plain_steps,
 )
-from quadsense.methods.traits import HALF_RATE
+from quadsense.methods.traits import HALF_RATE, SINGLE_TIME, factor_flops
 from quadsense.proofs.rounding import frobenius
-from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES
+from quadsense.system.machine import FLOAT64_BYTES, MAX_FORMED_BYTES
 
-UNIT_ROUNDING, SINGLE_ROUNDING = (float(np.finfo(t).eps) for t in (np.float64, np.float32))
-"""Of float64 and float32, twice the unit roundoff."""
-
-# The first shift, in units of sqrt(size) times the precision, by which rounding perturbs the
-# eigenvalues of a unit-diagonal matrix. A failed attempt costs a factorisation, a larger shift
-# leaves more of the spectrum as it was.
-FIRST_SHIFT = 0.5
-SHIFT_GROWTH = 8.0
 # Order up to which a factorization in double precision, and the one step that it leaves, take no
 # longer than one in single precision and its two or three steps (measured).
 MAX_DOUBLE_ORDER = 100
-# Squared pivots within this factor of the shift: eigenvalues that the factor does not resolve.
-MIN_RESOLVED_PIVOT = 30.0
 
 
-@record(frozen=True)
-class CGFactor:
-    """Cholesky factor of ``D (matrix) D + shift I``.
-
-    Attributes
-    ----------
-    upper : (size, size) array
-        The factor, in its upper triangle, in single or double precision.
-    scale : (size,) array
-        The diagonal of D, which makes that of the matrix one.
-    shift : float
-    """
-
-    upper: Float
-    scale: npt.NDArray[np.float64]
-    shift: float
-
-    @property
-    def resolves(self) -> bool:
-        """Whether all pivots stand clear of the shift."""
-        return float(self.upper.diagonal().min()) ** 2 > MIN_RESOLVED_PIVOT * self.shift
-
-    def solve(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Apply the inverse of the factored matrix to x, of shape (size,)."""
-        right = self.scale * x
-        largest = np.maximum.reduce(np.abs(right), initial=0.0)
-        largest = largest if largest > 0.0 else 1.0
-        # Scaled, because x may be outside the range of single precision.
-        y = solve_upper(self.upper, right / largest)
-        y = y if y.dtype == right.dtype else y.astype(np.float64)
-        return self.scale * (largest * y)
-
-
-def factor(upper: Float) -> CGFactor:
-    """Scale to unit diagonal, shift and factor, with larger shifts until it succeeds.
-
-    Parameters
-    ----------
-    upper : (size, size) array
-        Upper triangle of a positive semidefinite matrix, in single or double precision and
-        Fortran order. Overwritten.
-    """
-    diagonal = upper.diagonal().astype(np.float64)
-    if not np.minimum.reduce(diagonal) > 0.0:  # an unknown that no row sees: any scale will do
-        diagonal[~(diagonal > 0.0)] = 1.0
-    scale = 1.0 / np.sqrt(diagonal)
-    factors = scale if scale.dtype == upper.dtype else scale.astype(upper.dtype)
-    upper *= factors
-    upper *= factors[:, None]
-    precision = UNIT_ROUNDING if upper.dtype == np.float64 else SINGLE_ROUNDING
-    added, shift = 0.0, FIRST_SHIFT * precision * math.sqrt(len(upper))
-    while True:
-        add_to_diagonal(upper, shift - added)
-        added = shift
-        R, info = factor_upper(upper.copy(order="F"))
-        if info == 0:
-            return CGFactor(R, scale, shift)
-        shift *= SHIFT_GROWTH
-
-
-def factor_normal(F: Sensing) -> CGFactor:
+def factor_normal(F: Sensing) -> ScaledFactor:
     """Factor ``F* F`` (N by N, in the coordinates of `pack`).
 
     In single precision, and again in double where that leaves eigenvalues unresolved: a
@@ -120,9 +53,9 @@ def factor_normal(F: Sensing) -> CGFactor:
     double precision at once where a factorization takes no time.
     """
     if F.unknowns <= MAX_DOUBLE_ORDER:
-        return factor(F.normal())
-    first = factor(F.normal(dtype=np.float32))
-    return first if first.resolves else factor(F.normal())
+        return scaled_factor(F.normal())
+    first = scaled_factor(F.normal(dtype=np.float32))
+    return first if first.resolves else scaled_factor(F.normal())
 
 
 Vector = npt.NDArray[np.float64]
@@ -314,15 +247,15 @@ class CGSystem:
         return F.features() if small and type(F.kind) is Dense and F.xp is np else None
 
     @cached_property
-    def factor(self) -> CGFactor:
+    def factor(self) -> ScaledFactor:
         """The preconditioner."""
         if self.in_matrix_coordinates:
             size = FLOAT64_BYTES * self._factor_size**2
             require_memory("method cg: the factored normal equations", size)
             if self.features is not None and self.unknowns <= MAX_DOUBLE_ORDER:
-                return factor(summed_products((self.features,), self.unknowns, np.float64))
+                return scaled_factor(summed_products((self.features,), self.unknowns, np.float64))
             return factor_normal(self.F)
-        found = factor(self.operator.triangle(single=True))
+        found = scaled_factor(self.operator.triangle(single=True))
         if found.resolves and self.operator.given is None and not waits(found.upper):
             self.F.learn_rank(found.upper.diagonal(), self.F.m)
         return found

@@ -11,9 +11,18 @@ from quadsense.methods.descent.traits import (
     gram_flops,
 )
 from quadsense.methods.least_squares.traits import FEW_UNKNOWNS, LeastSquaresTraits
-from quadsense.methods.traits import VECTORS, Cone, DeviceOptions, Options, Shape, Traits, Work
-from quadsense.system.memory import FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
-from quadsense.system.watch import cholesky_flops
+from quadsense.methods.traits import (
+    SINGLE_TIME,
+    VECTORS,
+    Cone,
+    DeviceOptions,
+    Options,
+    Shape,
+    Traits,
+    Work,
+    factor_flops,
+)
+from quadsense.system.machine import FLOAT64_BYTES, MAX_FORMED_BYTES, MIB
 
 ENTRY = 9.0
 """Flops in whose time a product reads an entry of K from memory (measured)."""
@@ -50,9 +59,6 @@ SINGLE_GAIN = 1e4
 """Gain up to which products in single precision serve: four digits, before their error shows next
 to the target."""
 
-SINGLE_TIME = 0.5
-"""Time of a product in single precision, next to one in float64."""
-
 
 def plain_steps(m: int, unknowns: int, gain: float) -> float:
     """Return the steps without a preconditioner that reduce a residual by that factor.
@@ -62,11 +68,6 @@ def plain_steps(m: int, unknowns: int, gain: float) -> float:
     """
     contraction = min(MAX_CONTRACTION, math.sqrt(min(m, unknowns) / max(m, unknowns)))
     return 1.0 + math.log(max(gain, 1.0)) / -math.log(contraction)
-
-
-def factor_flops(side: float, build: float) -> float:
-    """Return the work of forming and factoring a system in single precision."""
-    return SINGLE_TIME * (cholesky_flops(side) + side * build)
 
 
 class ConjugateGradientTraits(Traits):

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
-from quadsense.core import packed, products
+from quadsense.arrays import or_there
+from quadsense.core import products
 from quadsense.core.cholesky import (
     MAX_WHOLE_ORDER,
     add_inner,
@@ -28,10 +29,9 @@ from quadsense.core.cholesky import (
     squared_moduli,
 )
 from quadsense.core.intervals import EPS, Array, Real
-from quadsense.core.packed import FEATURE_ROWS
+from quadsense.core.products import FEATURE_ROWS
 from quadsense.core.records import cached_property
 from quadsense.device import algebra, scalar, waits
-from quadsense.device.algebra import or_there
 from quadsense.measurements.blockwise import DEVICE_ENTRIES
 from quadsense.measurements.sensing import Sensing
 from quadsense.system.watch import BLOCK_FLOPS, cholesky_flops, eigen_flops, look
@@ -115,11 +115,11 @@ class PlainCoordinates:
 
     def pack(self, x: Array) -> Real:
         """All entries."""
-        return packed.pack(x)
+        return products.pack(x)
 
     def unpack(self, x: Real) -> Array:
         """All entries."""
-        return packed.unpack(x, self.n, self.dtype)
+        return products.unpack(x, self.n, self.dtype)
 
     def forward(self, x: Array) -> Real:
         """``F(x)``."""
@@ -173,14 +173,14 @@ class SeenCoordinates(PlainCoordinates):
     def pack(self, x: Array) -> Real:
         """Of what is seen."""
         if self._seen is None:
-            return packed.pack(x)
+            return products.pack(x)
         _, pivots, triangle = self._seen
         return solve_lower(triangle, self.forward(x)[pivots])
 
     def unpack(self, x: Real) -> Array:
         """The smallest matrix of these coordinates."""
         if self._seen is None:
-            return packed.unpack(x, self.n, self.dtype)
+            return products.unpack(x, self.n, self.dtype)
         L, pivots, triangle = self._seen
         z = np.zeros_like(L, shape=(self.m,))
         z[pivots] = solve_lower_transposed(triangle, x)
@@ -269,11 +269,11 @@ class ScaledCoordinates:
 
     def pack(self, x: Array) -> Real:
         """All entries."""
-        return packed.pack(x)
+        return products.pack(x)
 
     def unpack(self, x: Real) -> Array:
         """All entries."""
-        return packed.unpack(x, self.n, self.dtype)
+        return products.unpack(x, self.n, self.dtype)
 
     def forward(self, x: Array) -> Real:
         """``F(x)``."""
@@ -286,14 +286,14 @@ class ScaledCoordinates:
     def features(self, index: Index) -> Real:
         """Some rows, packed."""
         if self.F.rank_one:
-            return packed.features(self.V[index])
+            return products.features(self.V[index])
         W = self.F.weights[index]
         used = np.flatnonzero(np.asarray((W != 0).sum(axis=0)))
         total = np.zeros((index.size, self.size))
         for first in range(0, used.size, FEATURE_ROWS):
             look()
             some = used[first : first + FEATURE_ROWS]
-            total += W[:, some] @ packed.features(self.V[some])
+            total += W[:, some] @ products.features(self.V[some])
         return total
 
     def squared(self) -> Real:
@@ -307,7 +307,7 @@ class ScaledCoordinates:
         """The Hessian as a packed vector, where it is none of the identity."""
         if isinstance(self.hessian, float):
             return None
-        return packed.entries(self.hessian, np.iscomplexobj(self.V))
+        return products.entries(self.hessian, np.iscomplexobj(self.V))
 
     def gram(self, single: bool) -> tuple[Real, float]:
         """``F H^-1 F*``, where H is the identity ``|<v_i, v_j>|^2``."""
@@ -347,9 +347,9 @@ class ScaledCoordinates:
                     some = self.features(np.arange(first, last)) * roots[part, None]
                     yield np.asfortranarray(some, dtype=dtype)
                 else:
-                    yield packed.features(self.V[part] * np.sqrt(roots[part])[:, None], dtype)
+                    yield products.features(self.V[part] * np.sqrt(roots[part])[:, None], dtype)
 
-        return packed.summed_products(parts(), self.size, dtype)
+        return products.summed_products(parts(), self.size, dtype)
 
     def flops(self) -> tuple[float, float]:
         """By rows with or without a quadratic term."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy.linalg as sl
 
 from quadsense.arrays import Vector
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.intervals import Array
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
@@ -102,7 +102,7 @@ class Many:
         gap : float
             Share of the distance of both extremes by which they may be off.
         """
-        packs = np.array([packed.pack(C) for C in matrices])
+        packs = np.array([products.pack(C) for C in matrices])
         c = np.stack([packs, -packs], axis=1).reshape(2 * len(packs), -1) @ self.back
         seen = np.linalg.norm(c @ self.Q.T @ self.G - _doubled(packs), axis=1)
         state = _Stacked(self, c, gap)
@@ -117,7 +117,7 @@ class Many:
             seen <= MIN_SINGULAR_VALUE * np.linalg.norm(_doubled(packs), axis=1)
         )
         return [
-            OneRange(packed.unpack(x[i], self.rows.n, dtype), y[i], bool(known[i]))
+            OneRange(products.unpack(x[i], self.rows.n, dtype), y[i], bool(known[i]))
             for i in range(len(c))
         ]
 

@@ -17,8 +17,8 @@ import numpy as np
 import scipy.linalg as sl
 from scipy.linalg import blas
 
-from quadsense.arrays import Vector
-from quadsense.core import packed
+from quadsense.arrays import Vector, or_there
+from quadsense.core import products
 from quadsense.core.cholesky import (
     add_to_diagonal,
     factor_upper,
@@ -27,7 +27,6 @@ from quadsense.core.cholesky import (
 )
 from quadsense.core.intervals import EPS, Array, Real
 from quadsense.device import algebra, numbers, waits
-from quadsense.device.algebra import or_there
 from quadsense.methods.base import DIAGONAL_SHIFT, MIN_RESIDUAL
 from quadsense.methods.conic.coordinates import MIN_SINGLE_ORDER, KernelCoordinates
 from quadsense.methods.conic.program import Mask
@@ -292,7 +291,7 @@ class KernelSystem:
         H = self.at.hessian
         if isinstance(H, float):
             return np.full_like(self.E, H, shape=(self.at.size,))
-        return packed.entries(H, self.at.size > packed.size_of(self.at.n, False))
+        return products.entries(H, self.at.size > products.size_of(self.at.n, False))
 
     def _once_by_unknowns(self, R: Array, h: Real) -> tuple[Array, Real, Real, None]:
         look()

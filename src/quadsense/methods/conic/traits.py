@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from quadsense.core.packed import FEATURE_ROWS
+from quadsense.core.products import FEATURE_ROWS
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
 from quadsense.preferences import names_that
-from quadsense.system.memory import FLOAT64_BYTES, MAX_ARRAY_ENTRIES
+from quadsense.system.machine import FLOAT64_BYTES, MAX_ARRAY_ENTRIES
 from quadsense.system.watch import cholesky_flops, eigen_flops
 
 STEPS = 14.0

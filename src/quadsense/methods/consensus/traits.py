@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from quadsense.core.packed import FEATURE_ROWS
+from quadsense.core.products import FEATURE_ROWS
 from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.traits import (
     MAX_MOVED_UNKNOWNS,
@@ -16,7 +16,7 @@ from quadsense.methods.traits import (
     Work,
 )
 from quadsense.preferences import MatrixTerm, kind_named, names_that
-from quadsense.system.memory import FLOAT64_BYTES
+from quadsense.system.machine import FLOAT64_BYTES
 from quadsense.system.watch import eigen_flops
 
 TYPICAL_STEPS = 30.0

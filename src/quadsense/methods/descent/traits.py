@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from quadsense.methods.traits import Cone, Options, Shape, Traits, Work, option
-from quadsense.system.memory import BLOCK_ELEMENTS, FLOAT64_BYTES
+from quadsense.system.machine import BLOCK_ELEMENTS, FLOAT64_BYTES
 from quadsense.typing import NormName, ScheduleName, is_number, is_whole
 
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)

@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 
 from quadsense.arrays import Vector
 from quadsense.core.intervals import ZERO_SHARE
-from quadsense.core.packed import real_units, upper
+from quadsense.core.products import real_units, upper
 from quadsense.core.records import changed
 from quadsense.methods.balance import EIGENVALUE_PRICE, balanced
 from quadsense.methods.least_squares.bounds import (
@@ -35,7 +35,7 @@ from quadsense.methods.least_squares.program import (
     SquaresProgram,
 )
 from quadsense.proofs.costs import conjugate_above, permitted
-from quadsense.system.memory import MAX_ARRAY_ENTRIES
+from quadsense.system.machine import MAX_ARRAY_ENTRIES
 from quadsense.system.watch import eigen_flops, look
 
 Array = npt.NDArray[Any]

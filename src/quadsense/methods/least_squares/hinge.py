@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core import packed
+from quadsense.core import products
 from quadsense.core.cholesky import (
     add_to_diagonal,
     factor_upper,
@@ -245,12 +245,12 @@ def newton(
         right = np.sum(P.conj() @ R * P, axis=1).real
         c = solve_definite(K, right)
         return R - (P * c[:, None]).T @ P.conj(), gradients
-    M = packed.normal_matrix(np.array_split(P, 1 + len(P) // packed.FEATURE_ROWS), size, float)
+    M = products.normal_matrix(np.array_split(P, 1 + len(P) // products.FEATURE_ROWS), size, float)
     add_to_diagonal(M, 1.0)
     U, info = factor_upper(M)
     if info != 0:
         return _by_gradients(chosen, weights, L, R)
-    return packed.unpack(solve_upper(U, packed.pack(R)), n, L.dtype), gradients
+    return products.unpack(solve_upper(U, products.pack(R)), n, L.dtype), gradients
 
 
 def _by_gradients(F: Sensing, weights: Vector, L: Array, R: Array) -> tuple[Array, int]:

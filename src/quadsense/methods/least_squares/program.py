@@ -16,10 +16,10 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 
 from quadsense.arrays import Vector, to_numpy
-from quadsense.core import packed as packing
+from quadsense.core import products as packing
 from quadsense.core.cholesky import symmetric, symmetric_product
 from quadsense.core.intervals import UNIT, ZERO_SHARE, Intervals
-from quadsense.core.packed import summed_products
+from quadsense.core.products import summed_products
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property, record
 from quadsense.core.sums import SPARE

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from quadsense.core.packed import FEATURE_ROWS
+from quadsense.core.products import FEATURE_ROWS
 from quadsense.methods.traits import Cone, GapOptions, Options, Shape, Traits, Work
-from quadsense.system.memory import FLOAT64_BYTES
+from quadsense.system.machine import FLOAT64_BYTES
 from quadsense.system.watch import cholesky_flops, eigen_flops
 
 TYPICAL_STEPS = 200.0

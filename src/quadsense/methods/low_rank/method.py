@@ -81,7 +81,7 @@ from quadsense.methods.low_rank.steps import (
     turned,
 )
 from quadsense.methods.low_rank.traits import LEAN_BYTES, LIFT, READINGS_PER_STEP, LowRankTraits
-from quadsense.system.memory import FLOAT64_BYTES
+from quadsense.system.machine import FLOAT64_BYTES
 from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because
 

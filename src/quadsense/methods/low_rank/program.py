@@ -20,7 +20,7 @@ from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import beneath
 from quadsense.methods.base import MIN_AMPLE_ROWS, Problem
 from quadsense.methods.low_rank.traits import LIFT, READINGS_PER_STEP
-from quadsense.system.memory import Scratch
+from quadsense.system.machine import Scratch
 
 Matrix = npt.NDArray[Any]
 Vector = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from quadsense.core.intervals import ZERO_SHARE
-from quadsense.core.packed import real_units
+from quadsense.core.products import real_units
 from quadsense.methods.equalities import MAX_EQUALITIES
 from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_bound
 from quadsense.methods.low_rank.program import MAX_DENSE_UNKNOWNS, LowRankProgram, Matrix, Vector

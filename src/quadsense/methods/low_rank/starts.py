@@ -11,9 +11,8 @@ from scipy.linalg import eigh, lapack
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, minres
 
 from quadsense.arrays import complex_of, to_numpy
-from quadsense.core.forms import FactorForm
 from quadsense.core.intervals import ZERO_SHARE
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import FactorForm, SensedMatrix
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import MAX_FORMED_ORDER
 from quadsense.methods.low_rank.passes import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from quadsense.methods.traits import Cone, Options, Shape, Traits, Work, option
-from quadsense.system.memory import FLOAT64_BYTES, MIB
+from quadsense.system.machine import FLOAT64_BYTES, MIB
 from quadsense.typing import is_whole
 
 TYPICAL_STEPS = 20.0

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.core.packed import Array, Vector
+from quadsense.core.products import Array, Vector
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.minimax import program as some_rows
 from quadsense.methods.minimax.program import (

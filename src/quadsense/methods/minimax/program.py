@@ -24,7 +24,7 @@ from scipy.linalg import LinAlgError
 
 from quadsense.arrays import to_numpy
 from quadsense.core.intervals import UNIT, Intervals
-from quadsense.core.packed import Array, Vector
+from quadsense.core.products import Array, Vector
 from quadsense.core.question import Question
 from quadsense.core.records import cached_property
 from quadsense.core.sums import SPARE

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from quadsense.core.packed import FEATURE_ROWS
+from quadsense.core.products import FEATURE_ROWS
 from quadsense.methods.conic.traits import CALLS
 from quadsense.methods.least_squares.traits import MAX_FORMED_UNKNOWNS
 from quadsense.methods.traits import VECTORS, Cone, GapOptions, Options, Shape, Traits, Work
-from quadsense.system.memory import FLOAT64_BYTES, MIB
+from quadsense.system.machine import FLOAT64_BYTES, MIB
 from quadsense.system.watch import cholesky_flops
 
 STEPS = 8.0

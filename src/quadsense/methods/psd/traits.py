@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from quadsense.methods.conic.traits import NEWTON_ARRAYS, interior_fits, newton_entries
 from quadsense.methods.traits import Cone, Options, PsdOptions, Shape, Traits, Work
-from quadsense.system.memory import FLOAT64_BYTES, MIB
+from quadsense.system.machine import FLOAT64_BYTES, MIB
 from quadsense.system.watch import eigen_flops
 
 STEPS = 18.0
