@@ -179,6 +179,22 @@ def test_the_estimate_is_that_of_dense_rows(kept):
     assert plain.objective_bounds[0] <= state.result.objective
 
 
+def test_of_even_settings_fewer_readings_have_the_same_estimate():
+    order = np.random.default_rng(0).permutation(27)
+    settings = [settings_of(3)[i] for i in order]
+    table = counted(random_state(8, 2, 3), settings, 200, 4)
+    state = fit_state(table, bases=settings, prefer="least_squares")
+    U = quadsense.probes.product_povm(["pauli"] * 3, settings)
+    b = table.ravel() / 200
+    plain = quadsense.solve(U, b, psd=True, trace=1, prefer="least_squares", gap=1e-7)
+    assert state.result.residuals.size == 4**3
+    assert state.result.status == "optimal"
+    misses = np.sum((U.forward(state.rho) - b) ** 2)
+    best = np.sum((U.forward(plain.A) - b) ** 2)
+    assert misses == pytest.approx(best, rel=1e-7)
+    assert np.abs(state.rho - plain.A).max() < 1e-5
+
+
 def test_other_bases():
     rho = random_state(3, 1, 5)
     w = np.exp(2j * np.pi / 3)
