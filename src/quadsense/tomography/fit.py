@@ -41,6 +41,7 @@ def fit_state(
     confidence: float = 0.95,
     prefer: str = "auto",
     bit_order: str = "same",
+    device: Any = None,
 ) -> StateEstimate:
     """Estimate the state of qubits, or of another system, from counts of measurements.
 
@@ -72,6 +73,8 @@ def fit_state(
     bit_order : {"same", "reversed"}, default="same"
         Whether the first digit of an outcome belongs to the first letter of the setting, or the
         last, as in Qiskit's results where settings are written from qubit 0 on.
+    device : str or torch.device, optional
+        Where the steps of the estimate run, for instance ``"cuda"``.
 
     Returns
     -------
@@ -125,11 +128,12 @@ def fit_state(
         strings: Any = observables(given.strings)
         result = solve(strings, given.means, weights=given.shots, **asked)
     else:
-        rows = probes_of(known, given.settings, errors)
+        rows = probes_of(known, given.settings, errors, device)
         table, shots = given.table / given.shots[:, None], given.shots
         even = known.is_pauli and errors is None and rows.grid.is_even and np.ptp(shots) == 0.0
         if prefer == "least_squares" and even:
-            rows, table, shots = _tetrahedral(rows, given.table)
+            sums, totals = pooled(rows, given.table)
+            rows, table, shots = tetrahedral(sums / totals, totals[0], device)
         weights = np.repeat(shots, table.shape[1])
         result = solve(rows, table.ravel(), weights=weights, **asked)
     return StateEstimate(
@@ -138,16 +142,25 @@ def fit_state(
     )  # fmt: skip
 
 
-def _tetrahedral(rows: ProductPovm, table: Vector) -> tuple[ProductPovm, Vector, Vector]:
-    """Return rows, readings and a weight, fewer, whose least squares are those of all counts.
+def tetrahedral(means: Vector, shots: float, device: Any = None) -> tuple[Any, Vector, Vector]:
+    """Return rows, readings and their weight, for least squares as of all Pauli settings.
 
-    For all settings of X, Y and Z, equally often, the sum of squares is, but for a constant, that
-    of the means of Pauli strings, and the tetrahedral measurement of each qubit weighs these alike:
-    its rows are 4^q instead of 6^q.
+    Where these were measured equally often the sum of squares is, but for a constant, that of the
+    means of Pauli strings, and the tetrahedral measurement of each qubit weighs these alike, with
+    4^q rows instead of 6^q.
+
+    Parameters
+    ----------
+    means : ndarray, shape (4^q,)
+        Of all strings of I, X, Y and Z in the order of `itertools.product`, that of I first.
+    shots : float
+        Of all settings together.
+    device : str or torch.device, optional
+        See `product_povm`.
     """
-    q = len(rows.tables)
-    sums, totals = pooled(rows, table)
-    found = product_povm([TETRAHEDRON] * q)
+    q = round(np.log2(len(means))) // 2
+    rows = product_povm([TETRAHEDRON] * q, device=device)
+    assert isinstance(rows, ProductPovm)
     reads = np.array([[np.vdot(t, P @ t).real for P in PAULIS] for t in TETRAHEDRON[0]])
-    means = found.grid.expanded((sums / totals)[:, None], [reads[None] / 2.0] * q)
-    return found, means.T, totals[:1] * 2.0**q
+    found = rows.grid.expanded(means[:, None], [reads[None] / 2.0] * q)
+    return rows, found.T, np.array([shots * 2.0**q])
