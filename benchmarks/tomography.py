@@ -10,11 +10,12 @@ and reading of the counts included, after a smaller one that imports and compile
 `--solve`, and for part of the settings or `--intervals`, it is `quadsense.solve` on the rows of all
 outcomes (`probes.product_povm`). From 11 qubits on, whose counts are billions, the means of Pauli
 strings are simulated, each with the binomial error of the settings that read it. With `--device`
-the steps run there, and seconds are those of the clock. In the same run, below 10 qubits:
-projected least squares, which is linear inversion with its eigenvalues projected, what it costs more than the optimum, and the
-fidelities of both with the state itself. With `--likelihood` the state of maximum likelihood, with
-a gap of 1e-6 of the deviance, takes the place of least squares. With `--intervals` the counts are
-given with `shots=`: least squares within intervals that hold together with 95% confidence.
+the steps run there, and seconds are those of the clock. In the same run, below 10 qubits: projected
+least squares, which is linear inversion with its eigenvalues projected, what it costs more than the
+optimum, and the fidelities of both with the state itself. With `--likelihood` the state of maximum
+likelihood, with a gap of 1e-6 of the deviance, takes the place of least squares. With `--intervals`
+the counts are given with `shots=`: least squares within intervals that hold together with 95%
+confidence.
 """
 
 from __future__ import annotations
