@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadsense.arrays import Vector, to_numpy
+from quadsense.arrays import Vector
 from quadsense.core.smooth_terms import over
 from quadsense.device import numbers
+from quadsense.methods.consensus.anderson import Past, combined
 from quadsense.methods.consensus.program import (
     FIRST_CONE_PENALTY,
     ByDiagonal,
@@ -80,8 +81,8 @@ class ConsensusState:
     shown : ConsensusLook or None
     mark, marked : float, int
         The least that remained to be done, in units of what suffices, and when that was.
-    leads, changes : tuples of arrays of shape (N,)
-        What was last projected onto the cone, and what a step then changed in it.
+    past : Past or None
+        The steps before, where they are accelerated.
     """
 
     z: Vector
@@ -102,8 +103,7 @@ class ConsensusState:
     iteration: int = 0
     mark: float = np.inf
     marked: int = 0
-    leads: tuple[Vector, ...] = ()
-    changes: tuple[Vector, ...] = ()
+    past: Past | None = None
 
     @property
     def max_ratio(self) -> float:
@@ -137,19 +137,6 @@ curvature: for 12 states of 5 to 7 qubits .1, .3, 1 and 3 took 54, 48, 44 and 49
 
 STEPS_WITHOUT_COPIES = 10
 """The same where a step costs no product with the rows: a look costs more than some steps."""
-
-MAX_REMEMBERED = 6
-"""Steps that Anderson's acceleration combines: with 3 to 12 for states of 5 and 6 qubits 25 to 40
-steps where 30 to 105 are needed without."""
-
-MIN_CHANGE_OF_ALL = 2.5
-"""Factor of sigma there that is worth forgetting them: with 1.5 up to 10 steps more."""
-
-MAX_GROWTH = 2.0
-"""Growth of what a step changes, from which on the steps before are no guide."""
-
-MIN_INDEPENDENT = 1e-10
-"""Share of their squares by which the changes that are combined are kept apart."""
 
 MAX_TUNED_STEPS = 300
 """Steps in which penalties may change: with changing ones nothing converges."""
@@ -209,7 +196,10 @@ def start(program: ConsensusProgram, z: Vector, warm: bool, dual: Vector | None)
     r = over(y, 2.0 * rho)
     sigma = FIRST_CONE_PENALTY * program.curvature(rho) if inner.cone.psd else 0.0
     x = inner.cone.project(z)
-    return looked(program, ConsensusState(z, values, v, r, x, 0.0 * z, y, rho, sigma, share))
+    u = 0.0 * z
+    if term.smooth:  # so that Z, which is in the cone, stays where it is at first
+        u = inner.cone.pack(inner.F.adjoint(y)) / (-2.0 * sigma)
+    return looked(program, ConsensusState(z, values, v, r, x, u, y, rho, sigma, share))
 
 
 def _start_without_copies(
@@ -305,7 +295,8 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     if program.pull is not None:
         g = program.pull + at.sigma * (at.x - at.u)
         z = program.normal.solve(cost.w, cost.alpha + at.sigma, g, 0.0, 0)
-        return _accelerated(program, replace(at, z=z, iteration=at.iteration + 1))
+        lead, past = combined(at.past, at.x + at.u, RELAXATION * (z - at.x))
+        return _led(program, replace(at, z=z, past=past, iteration=at.iteration + 1), lead)
     pull = at.rho * (at.v - at.r - at.values)
     g = cone.pack(inner.F.adjoint(pull)) + cost.alpha * (cost.p - at.z)
     if cone.psd:
@@ -314,46 +305,34 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     z = at.z + program.normal.solve(at.rho, shift, g, MAX_STEP_RESIDUAL, MAX_PRODUCTS)
     values = inner.F.forward(cone.unpack(z))
     y = 2.0 * at.rho * (values - at.v + at.r)
-    lead = RELAXATION * values + (1.0 - RELAXATION) * at.v
-    v = term.proximal(lead + at.r, at.rho, at.share)
-    r = np.where(at.rho > 0.0, at.r + lead - v, 0.0)
+    lead = RELAXATION * values + (1.0 - RELAXATION) * at.v + at.r
+    inwards = RELAXATION * z + (1.0 - RELAXATION) * at.x + at.u
+    past: Past | None = None
+    if term.smooth:
+        lead, inwards, past = _accelerated(at, lead, inwards)
+    v = term.proximal(lead, at.rho, at.share)
+    r = np.where(at.rho > 0.0, lead - v, 0.0)
     if term.smooth:  # whose conjugate is finite for its own slopes alone
         y = term.slope(v)
     apart, moved = numbers(np.linalg.norm(values - v), np.linalg.norm(v - at.v))
     after = replace(
-        at, z=z, values=values, v=v, r=r, y=y, read=(apart, moved), iteration=at.iteration + 1
-    )
-    return _projected(program, after) if cone.psd else replace(after, x=z)
+        at, z=z, values=values, v=v, r=r, y=y, read=(apart, moved), past=past,
+        iteration=at.iteration + 1,
+    )  # fmt: skip
+    return _led(program, after, inwards) if cone.psd else replace(after, x=z)
 
 
-def _projected(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
-    """The copy in the cone, and its multiplier, after a step in Z."""
-    return _led(program, at, RELAXATION * at.z + (1.0 - RELAXATION) * at.x + at.u)
+def _accelerated(at: ConsensusState, lead: Vector, inwards: Vector) -> tuple[Vector, Vector, Past]:
+    """What is brought to the counts, and to the cone, after a step that is accelerated.
 
-
-def _accelerated(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
-    """The same from a combination of the last steps that would have changed least.
-
-    [Anderson 1965], of the type of [Walker & Ni 2011, section 2]. All of the state is what is
-    projected. What is proved of a state does not depend on how it was come by.
+    In units in which steps never grow apart: roots of the penalties.
     """
-    lead, change = at.x + at.u, RELAXATION * (at.z - at.x)
-    leads, changes = (*at.leads, lead), (*at.changes, change)
-    if len(changes) > 1:
-        now, before = numbers(change @ change, changes[-2] @ changes[-2])
-        if not now <= MAX_GROWTH**2 * before:
-            leads, changes = leads[-1:], changes[-1:]
-    leads, changes = leads[-MAX_REMEMBERED:], changes[-MAX_REMEMBERED:]
-    lead = lead + change
-    if len(changes) > 1:
-        first, last = np.stack(changes[:-1]), np.stack(changes[1:])
-        turns = last - first
-        M, right = to_numpy(turns @ turns.T), to_numpy(turns @ change)
-        M += MIN_INDEPENDENT * np.trace(M) * np.eye(len(M))
-        shares = np.linalg.solve(M, right) if np.isfinite(M).all() else 0.0 * right
-        moves = np.stack(leads[1:]) - np.stack(leads[:-1]) + turns
-        lead = lead - program.inner.cone.beside(shares) @ moves
-    return _led(program, replace(at, leads=leads, changes=changes), lead)
+    size, root = len(lead), np.sqrt(at.rho)
+    here = np.concatenate([root * (at.v + at.r), at.sigma**0.5 * (at.x + at.u)])
+    there = np.concatenate([root * lead, at.sigma**0.5 * inwards])
+    found, past = combined(at.past, here, there - here)
+    lead = np.where(root > 0.0, over(found[:size], root), lead)
+    return lead, found[size:] / at.sigma**0.5, past
 
 
 def _led(program: ConsensusProgram, at: ConsensusState, lead: Vector) -> ConsensusState:
@@ -468,7 +447,8 @@ def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
         return _balanced(at)
     if term.smooth:
         factor = _change(*at.read)
-        at = at if factor == 1.0 else replace(at, rho=at.rho * factor, r=at.r / factor)
+        if factor != 1.0:
+            at = replace(at, rho=at.rho * factor, r=at.r / factor, past=None)
         return _balanced(at)
     price = term.conjugate(shown.y) - term.conjugate(shown.y, at.share)
     enough = MAX_INWARD_PRICE * GAP_SHARE_REACHED * program.gap * shown.cost
@@ -481,9 +461,9 @@ def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
 def _balanced(at: ConsensusState) -> ConsensusState:
     """With a penalty of the cone for which the copies move as far as they are apart."""
     factor = _change(at.apart, at.moved)
-    if factor == 1.0 or (at.leads and 1.0 / MIN_CHANGE_OF_ALL < factor < MIN_CHANGE_OF_ALL):
+    if factor == 1.0:
         return at
-    return replace(at, sigma=at.sigma * factor, u=at.u / factor, leads=(), changes=())
+    return replace(at, sigma=at.sigma * factor, u=at.u / factor, past=None)
 
 
 def _change(apart: float, moved: float) -> float:
