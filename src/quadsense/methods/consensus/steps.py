@@ -295,6 +295,7 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     if program.pull is not None:
         g = program.pull + at.sigma * (at.x - at.u)
         z = program.normal.solve(cost.w, cost.alpha + at.sigma, g, 0.0, 0)
+        past: Past | None
         lead, past = combined(at.past, at.x + at.u, RELAXATION * (z - at.x))
         return _led(program, replace(at, z=z, past=past, iteration=at.iteration + 1), lead)
     pull = at.rho * (at.v - at.r - at.values)
@@ -307,7 +308,7 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     y = 2.0 * at.rho * (values - at.v + at.r)
     lead = RELAXATION * values + (1.0 - RELAXATION) * at.v + at.r
     inwards = RELAXATION * z + (1.0 - RELAXATION) * at.x + at.u
-    past: Past | None = None
+    past = None
     if term.smooth:
         lead, inwards, past = _accelerated(at, lead, inwards)
     v = term.proximal(lead, at.rho, at.share)
