@@ -157,6 +157,15 @@ def test_exact_probabilities_give_the_state(q):
             assert np.abs(state.probabilities - found).max() < 1e-3
 
 
+@pytest.mark.parametrize("prefer", ["likelihood", "least_squares"])
+@pytest.mark.parametrize("q", [2, 3])
+def test_a_million_shots_are_decided(q, prefer):
+    for seed, state in enumerate((ghz(q, 0.0)[0], ghz(q)[0], random_state(2**q, 2**q, 0))):
+        found = fit_state(counted(state, settings_of(q), 10**6, seed), prefer=prefer)
+        assert found.result.status == "optimal", found.result.message
+        assert np.abs(found.rho - state).max() < 3e-3
+
+
 @pytest.mark.parametrize("kept", [27, 11])
 def test_the_estimate_is_that_of_dense_rows(kept):
     settings = settings_of(3)[:kept]
@@ -177,6 +186,34 @@ def test_the_estimate_is_that_of_dense_rows(kept):
     assert state.result.objective == pytest.approx(plain.objective, rel=1e-5)
     assert state.result.objective_bounds[0] <= plain.objective
     assert plain.objective_bounds[0] <= state.result.objective
+
+
+def test_of_even_settings_fewer_readings_have_the_same_estimate():
+    order = np.random.default_rng(0).permutation(27)
+    settings = [settings_of(3)[i] for i in order]
+    table = counted(random_state(8, 2, 3), settings, 200, 4)
+    state = fit_state(table, bases=settings, prefer="least_squares")
+    U = quadsense.probes.product_povm(["pauli"] * 3, settings)
+    b = table.ravel() / 200
+    plain = quadsense.solve(U, b, psd=True, trace=1, prefer="least_squares", gap=1e-7)
+    assert state.result.residuals.size == 4**3
+    assert state.result.status == "optimal"
+    misses = np.sum((U.forward(state.rho) - b) ** 2)
+    best = np.sum((U.forward(plain.A) - b) ** 2)
+    assert misses == pytest.approx(best, rel=1e-7)
+    assert np.abs(state.rho - plain.A).max() < 1e-5
+
+
+@pytest.mark.parametrize("prefer", ["likelihood", "least_squares"])
+def test_the_estimate_is_the_same_where_the_steps_run_on_a_device(prefer):
+    pytest.importorskip("torch")
+    table = counted(ghz(2)[0], settings_of(2), 300, 3)
+    plain, there = (fit_state(table, prefer=prefer, device=on) for on in (None, "cpu"))
+    assert there.result.status == "optimal"
+    assert isinstance(there.result.A, np.ndarray)
+    assert np.abs(plain.rho - there.rho).max() < 1e-6
+    with pytest.raises(ValueError, match="device 'nowhere' is not there"):
+        fit_state(table, device="nowhere")
 
 
 def test_other_bases():

@@ -390,7 +390,7 @@ def own(problem: Problem, values: Any) -> Array:
         return values
     tensor = tensor_of(values)
     if tensor is not None:
-        return tensor
+        return np.asarray(values) if numpy else tensor
     if numpy or not is_numpy(values):
         return values
     return placed(values, problem.b)

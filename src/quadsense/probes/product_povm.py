@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, as_numbers
 from quadsense.core.records import cached_property
+from quadsense.device import DeviceArray, put, waits
 from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
 from quadsense.measurements.gram import Diagonal
 from quadsense.measurements.probes import Probes
@@ -48,7 +49,7 @@ Factors = list[npt.NDArray[Any]]
 """One array per factor."""
 
 
-def product_povm(effects: Sequence[Any], settings: Any = None) -> Probes:
+def product_povm(effects: Sequence[Any], settings: Any = None, *, device: Any = None) -> Probes:
     """Rows that are tensor products of local effects: settings and outcomes of every qubit.
 
     Products with all rows go one factor at a time, so ten qubits need no array of rows. Where
@@ -65,6 +66,10 @@ def product_povm(effects: Sequence[Any], settings: Any = None) -> Probes:
     settings : (k, q) array of int, or sequence of k strings of X, Y and Z, optional
         Which settings were measured, one number per factor; by default all combinations, the
         last factor changing fastest.
+    device : str or torch.device, optional
+        Where least squares and likelihood of states work, for instance ``"cuda"``: one on which all
+        combinations of settings fit. Readings and answers stay in the memory of the host, where
+        all that is proved is computed.
 
     Returns
     -------
@@ -106,7 +111,7 @@ def product_povm(effects: Sequence[Any], settings: Any = None) -> Probes:
         else confusion
         for table, confusion in zip(tables, confusions, strict=True)
     ]
-    found = ProductPovm(tables, chosen, confused if mixed else None)
+    found = ProductPovm(tables, chosen, confused if mixed else None, device)
     if mixed:
         found.mix = _mix(confused, found.settings)
     return found
@@ -301,6 +306,15 @@ class Grid:
             places = places.reshape(len(self.settings), -1)
         return places.ravel()
 
+    def _placed(self, beside: Array) -> Any:
+        """The same where an array is; kept there, for they are as many as rows."""
+        if not waits(beside):
+            return self._places
+        kept = self.__dict__.get("_kept")
+        if kept is None or kept.tensor.device != beside.tensor.device:
+            kept = self.__dict__["_kept"] = put(self._places, beside)
+        return kept
+
     @cached_property
     def is_even(self) -> bool:
         """Whether all combinations of settings were measured equally often."""
@@ -326,7 +340,7 @@ class Grid:
                 look()
                 flat = table.reshape(-1, table.shape[2])
                 X = X.reshape(flat.shape[1], -1).T @ flat.T
-            return X.reshape(count, -1)[:, self._places].T
+            return X.reshape(count, -1)[:, self._placed(X)].T
         order, chosen = self._sorted
         kind = np.result_type(X, tables[0])
         found = np.empty((len(chosen), count, self.per_setting), kind)
@@ -347,9 +361,9 @@ class Grid:
         count = int(Y.shape[1])
         if self.is_full:
             combined = prod(self.counts) * self.per_setting
-            full = np.zeros((combined, count), np.result_type(Y, tables[0]))
+            full = np.zeros_like(Y, shape=(combined, count), dtype=np.result_type(Y, tables[0]))
             if self.most_equal == 1:
-                full[self._places] = Y
+                full[self._placed(Y)] = Y
             else:
                 np.add.at(full, self._places, Y)
             for table in tables:
@@ -386,14 +400,21 @@ class ProductPovm(Probes):
     """See `product_povm`.
 
     `tables` are vectors t (S_j, R_j, d_j), R_j per setting; `confusions`, (S_j, outcomes, R_j), are
-    of which sums readings are, None where they are those of the rows.
+    of which sums readings are, None where they are those of the rows. `there` is an array on the
+    device where methods work, None for the host: `forward`, `adjoint`, `local` and `whole` take
+    arrays of either.
     """
 
     storage = "product POVM"
 
     def __init__(
-        self, tables: Factors, settings: npt.NDArray[np.int64], confusions: Factors | None = None
+        self,
+        tables: Factors,
+        settings: npt.NDArray[np.int64],
+        confusions: Factors | None = None,
+        device: Any = None,
     ) -> None:
+        self.there = None if device is None else _on(device)
         self.is_complex = any(np.iscomplexobj(each) for each in tables)
         kind = np.complex128 if self.is_complex else np.float64
         self.tables = [np.ascontiguousarray(each, dtype=kind) for each in tables]
@@ -441,6 +462,12 @@ class ProductPovm(Probes):
         return basis, np.maximum(diagonals, 0.0), shared is not None
 
     # --- facts -------------------------------------------------------------------------------
+
+    @property
+    def works_there(self) -> bool:
+        """Whether there is a device, and all products can be made there."""
+        plain = self.grid.is_full and self.grid.most_equal == 1 and self.mix is None
+        return self.there is not None and plain
 
     @cached_property
     def held_norms(self) -> Array:
@@ -526,10 +553,10 @@ class ProductPovm(Probes):
     def local(self, A: Array) -> Vector:
         """``<B_1 x ... x B_q, A>``, (K_1 ... K_q,); complex A Hermitian."""
         q = len(self.widths)
-        pairs = A.reshape(self.widths + self.widths).transpose(
-            [axis for j in range(q) for axis in (j, q + j)]
-        )
-        return np.ascontiguousarray(_turned(pairs, self.into).real)
+        order = [axis for j in range(q) for axis in (j, q + j)]
+        pairs = _permuted(A.reshape(self.widths + self.widths), order)
+        found = _turned(pairs, self.into).real
+        return found.copy() if waits(found) else np.ascontiguousarray(found)
 
     def whole(self, c: Vector) -> Array:
         """``sum_k c_k B_k1 x ... x B_kq``, (n, n)."""
@@ -537,7 +564,10 @@ class ProductPovm(Probes):
         spread = _turned(c, [each.conj().T for each in self.into])
         pairs = spread.reshape([d for width in self.widths for d in (width, width)])
         order = [2 * j for j in range(q)] + [2 * j + 1 for j in range(q)]
-        return np.ascontiguousarray(pairs.transpose(order)).reshape(self.n, self.n)
+        found = _permuted(pairs, order)
+        if not waits(found):
+            found = np.ascontiguousarray(found)
+        return found.reshape(self.n, self.n)
 
     @cached_property
     def _alone(self) -> Grid:
@@ -548,22 +578,42 @@ class ProductPovm(Probes):
     def pooled(self, weights: Vector) -> Vector:
         """Means of weights within each setting, or over all, one per reading."""
         if not self.by_setting:
-            return np.full_like(weights, weights.mean())
+            return np.zeros_like(weights) + weights.mean()
         table = weights.reshape(len(self.settings), -1)
-        return np.repeat(table.mean(axis=1), table.shape[1])
+        return (np.zeros_like(table) + table.mean(axis=1)[:, None]).reshape(-1)
 
     def normal_diagonal(self, weights: Vector) -> Diagonal | None:
         """``F* W F`` in local coordinates, where it is diagonal there; one weight per reading."""
         if not self.is_diagonal:
             return None
         table = weights.reshape(len(self.settings), -1)
-        most = float(np.abs(weights).max(initial=0.0))
-        uneven = np.ptp(table, axis=1).max() if self.by_setting else np.ptp(table)
+        most = float(np.max(np.abs(weights)))
+        axis = 1 if self.by_setting else None
+        uneven = np.max(np.max(table, axis=axis) - np.min(table, axis=axis))
         if float(uneven) > MAX_CROSS_TERM * most:
             return None
         each = [diagonal[:, None, :] for diagonal in self.diagonals]
-        values = self._alone.contracted(np.ascontiguousarray(table[:, :1]), each)[:, 0]
-        return Diagonal(values, self.local, self.whole)
+        first = np.ascontiguousarray(table[:, :1])  # few, and by the host
+        values = self._alone.contracted(first, each)[:, 0]
+        return Diagonal(put(values, weights), self.local, self.whole)
+
+
+def _on(device: Any) -> Any:
+    """Return an array of no length on a device of torch's."""
+    try:
+        import torch
+
+        return DeviceArray(torch.empty(0, dtype=torch.float64, device=device))
+    except ImportError:
+        raise ValueError("devices are torch's: pip install quadsense[torch]") from None
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device {str(device)!r} is not there: {reason}") from None
+
+
+def _permuted(X: Any, order: list[int]) -> Any:
+    """Return an array with its axes in another order."""
+    return DeviceArray(X.tensor.permute(order)) if waits(X) else X.transpose(order)
 
 
 def _turned(X: Array, matrices: Sequence[Array]) -> Array:

@@ -188,6 +188,7 @@ def probes_of(
     bases: Bases,
     settings: npt.NDArray[np.int64],
     readout: npt.NDArray[np.float64] | None = None,
+    device: Any = None,
 ) -> Any:
     """Return the rows of counts: one per setting and outcome."""
     q = settings.shape[1]
@@ -200,7 +201,7 @@ def probes_of(
             tables.append("pauli")
             continue
         tables.append(effects)
-    return product_povm(tables, settings)
+    return product_povm(tables, settings, device=device)
 
 
 def order_of(bases: Bases, q: int) -> int:

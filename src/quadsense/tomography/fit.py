@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from quadsense.arrays import Vector
 from quadsense.probes.observables import observables
+from quadsense.probes.product_povm import ProductPovm, product_povm
 from quadsense.solve import solve
 from quadsense.tomography.bases import order_of, probes_of, read_bases, read_readout, read_target
 from quadsense.tomography.counts import Expectations, read_counts
 from quadsense.tomography.estimate import FITS, StateEstimate
+from quadsense.tomography.region import PAULIS, pooled
 from quadsense.typing import is_number
 
 GAP = 1e-6
@@ -18,6 +21,14 @@ GAP = 1e-6
 
 MAX_LIKELIHOOD_ORDER = 256
 """Order of density matrices up to which the likelihood is the default: a minute for 8 qubits."""
+
+CORNERS = np.sqrt(1.0 / 3.0) * np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
+"""Of a tetrahedron."""
+
+TETRAHEDRON = np.array([
+    [[0.5 * np.sqrt(1.0 + z), 0.5 * (x + 1j * y) / np.sqrt(1.0 + z)] for x, y, z in CORNERS]
+])  # fmt: skip
+"""Vectors of one setting, whose effects are a quarter of I and of the Pauli matrix of a corner."""
 
 
 def fit_state(
@@ -30,6 +41,7 @@ def fit_state(
     confidence: float = 0.95,
     prefer: str = "auto",
     bit_order: str = "same",
+    device: Any = None,
 ) -> StateEstimate:
     """Estimate the state of qubits, or of another system, from counts of measurements.
 
@@ -61,6 +73,8 @@ def fit_state(
     bit_order : {"same", "reversed"}, default="same"
         Whether the first digit of an outcome belongs to the first letter of the setting, or the
         last, as in Qiskit's results where settings are written from qubit 0 on.
+    device : str or torch.device, optional
+        Where the steps of the estimate run, for instance ``"cuda"``.
 
     Returns
     -------
@@ -68,6 +82,10 @@ def fit_state(
 
     Notes
     -----
+    Where all Pauli settings have the same shots and no readout error is given, least squares depend
+    on the counts by the means of Pauli strings alone: `result` is then that of the tetrahedral
+    measurement with the same means and the same estimate, 4^q readings in place of 6^q.
+
     Process tomography and classical shadows are no part of this.
 
     Examples
@@ -110,10 +128,39 @@ def fit_state(
         strings: Any = observables(given.strings)
         result = solve(strings, given.means, weights=given.shots, **asked)
     else:
-        rows = probes_of(known, given.settings, errors)
-        totals = np.repeat(given.shots, given.table.shape[1])
-        result = solve(rows, given.table.ravel() / totals, weights=totals, **asked)
+        rows = probes_of(known, given.settings, errors, device)
+        table, shots = given.table / given.shots[:, None], given.shots
+        even = known.is_pauli and errors is None and rows.grid.is_even and np.ptp(shots) == 0.0
+        if prefer == "least_squares" and even:
+            sums, totals = pooled(rows, given.table)
+            rows, table, shots = tetrahedral(sums / totals, totals[0], device)
+        weights = np.repeat(shots, table.shape[1])
+        result = solve(rows, table.ravel(), weights=weights, **asked)
     return StateEstimate(
         result, given, known, errors, prefer=prefer, confidence=float(confidence),
         target=named,
     )  # fmt: skip
+
+
+def tetrahedral(means: Vector, shots: float, device: Any = None) -> tuple[Any, Vector, Vector]:
+    """Return rows, readings and their weight, for least squares as of all Pauli settings.
+
+    Where these were measured equally often the sum of squares is, but for a constant, that of the
+    means of Pauli strings, and the tetrahedral measurement of each qubit weighs these alike, with
+    4^q rows instead of 6^q.
+
+    Parameters
+    ----------
+    means : ndarray, shape (4^q,)
+        Of all strings of I, X, Y and Z in the order of `itertools.product`, that of I first.
+    shots : float
+        Of all settings together.
+    device : str or torch.device, optional
+        See `product_povm`.
+    """
+    q = round(np.log2(len(means))) // 2
+    rows = product_povm([TETRAHEDRON] * q, device=device)
+    assert isinstance(rows, ProductPovm)
+    reads = np.array([[np.vdot(t, P @ t).real for P in PAULIS] for t in TETRAHEDRON[0]])
+    found = rows.grid.expanded(means[:, None], [reads[None] / 2.0] * q)
+    return rows, found.T, np.array([shots * 2.0**q])

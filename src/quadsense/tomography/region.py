@@ -9,6 +9,8 @@ was named beforehand has an interval of its own, too, from a linear estimate of 
 from __future__ import annotations
 
 import math
+from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -109,9 +111,8 @@ class Region:
         q, settings = self.q, given.settings
         rows = product_povm(["pauli"] * q, settings)
         assert isinstance(rows, ProductPovm)
-        self.rows, counts = rows, given.table.reshape(-1, 1)
-        sums = rows.grid.contracted(counts, [PARITIES] * q)[:, 0]
-        totals = rows.grid.contracted(counts, [np.abs(PARITIES)] * q)[:, 0]
+        self.rows = rows
+        sums, totals = pooled(rows, given.table)
         strings = np.indices((len(PAULIS),) * q).reshape(q, -1).T
         self.places = np.flatnonzero((totals > 0.0) & strings.any(axis=1))
         self.strings, self.totals = strings[self.places], totals[self.places]
@@ -246,6 +247,20 @@ class Region:
         n = self.probes.n
         unseen = n * n - 1 - len(self.means)
         return min(1.0, float((1.0 + most + unseen) / n))
+
+
+def pooled(rows: ProductPovm, table: Vector) -> tuple[Vector, Vector]:
+    """Return sums of the parities of all Pauli strings, that of I first, and of how many results.
+
+    Each string is read in every setting that has its letters.
+    """
+    counts, tables = table.reshape(-1, 1), [PARITIES] * len(rows.tables)
+    sums = rows.grid.contracted(counts, tables)[:, 0]
+    if rows.grid.is_even and np.ptp(shots := table.sum(axis=1)) == 0.0:
+        often = len(shots) / prod(rows.grid.counts) * shots[0]
+        each = [float(len(LETTERS)), *[1.0] * len(LETTERS)]  # settings that read I, X, Y and Z
+        return sums, often * reduce(np.kron, [np.array(each)] * len(tables))
+    return sums, rows.grid.contracted(counts, [np.abs(each) for each in tables])[:, 0]
 
 
 def coefficients(C: npt.NDArray[Any], q: int) -> Vector:

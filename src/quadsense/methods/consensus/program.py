@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from quadsense.arrays import Vector
+from quadsense.arrays import Vector, to_numpy
 from quadsense.core.smooth_terms import ProximalTerm, SquaresWithin
-from quadsense.device import numbers
+from quadsense.device import numbers, put
 from quadsense.measurements.gram import Diagonal, KnownBasis, known_basis
 from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.stack import Stack
 from quadsense.methods.base import Problem
 from quadsense.methods.least_squares import program as squares
 from quadsense.methods.least_squares.program import LeastSquaresCone, Rows, SquaresProgram
@@ -142,6 +143,64 @@ class ByGradients:
         return d
 
 
+class OnDevice:
+    """Rows whose kind works on a device: the first readings there, the few others as matrices.
+
+    All else is that of the rows of the host.
+
+    Parameters
+    ----------
+    rows : Sensing
+    basis : KnownBasis
+    """
+
+    waits = True
+
+    def __init__(self, rows: Sensing, basis: KnownBasis) -> None:
+        self.rows, self.basis = rows, basis
+        count, anchor = basis.squares.size, basis.kind.there
+        self.multiples = put(np.sqrt(basis.squares), anchor)
+        self.squares, self.sizes = (put(to_numpy(v), anchor) for v in (rows.squares, rows.sizes))
+        one = np.eye(rows.m - count, rows.m, count)
+        self.others = [put(to_numpy(rows.adjoint(each)), anchor) for each in one]
+
+    def __getattr__(self, name: str) -> Any:
+        """All else."""
+        return getattr(self.rows, name)
+
+    def beside(self, values: Any) -> Any:
+        """Return an array on the device."""
+        return put(values, self.squares)
+
+    def forward(self, A: Any) -> Any:
+        """Return ``F(A)``."""
+        own = A.conj() if self.basis.conjugate else A
+        others = [np.vdot(each, A).real.reshape(1) for each in self.others]
+        return np.concatenate([self.multiples * self.basis.kind.forward(own), *others])
+
+    def adjoint(self, y: Any) -> Any:
+        """Return ``F*(y)``."""
+        count = self.basis.squares.size
+        found = self.basis.kind.adjoint(self.multiples * y[:count])
+        found = found.conj() if self.basis.conjugate else found
+        for k, each in enumerate(self.others):
+            found = found + y[count + k] * each
+        return found
+
+
+MAX_OTHERS = 4
+"""Readings of other rows up to which each is a matrix on the device."""
+
+
+def at_work(rows: Sensing) -> Any:
+    """Return the rows for steps: on the device that their kind names, if they can be there."""
+    kind: Any = rows.kind.parts[0] if isinstance(rows.kind, Stack) else rows.kind
+    if not getattr(kind, "works_there", False) or rows.m > kind.m + MAX_OTHERS:
+        return rows.at_work()
+    basis = known_basis(rows)
+    return rows.at_work() if basis is None else OnDevice(rows.on_numpy(), basis)
+
+
 class ByDiagonal:
     """The solution itself, where the normal matrix is diagonal in a basis that the rows know.
 
@@ -217,10 +276,10 @@ class ConsensusProgram:
 
 def prepare(problem: Problem) -> ConsensusProgram | None:
     """The program; None where the question is none of least squares, or asks for nothing."""
-    inner = squares.prepare(problem)
+    inner = squares.prepare(problem, work=at_work)
     if inner is not None:
         return program_of(inner)
-    inner = squares.prepare(problem, nearest=True)
+    inner = squares.prepare(problem, nearest=True, work=at_work)
     return None if inner is None else _of_term(inner)
 
 
@@ -230,9 +289,13 @@ def _of_term(inner: SquaresProgram) -> ConsensusProgram | None:
     basis = known_basis(inner.F) if cone.psd else None
     if basis is None or cone.trace is None or np.count_nonzero(question.hard) > 1:
         return None
-    term = question.term.split(question, inner.scale, inner.unit)
+    term: Any = question.term.split(question, inner.scale, inner.unit)
     if term is None:
         return None
+    if inner.F.waits:
+        held = {each.name: getattr(term, each.name) for each in fields(term)}
+        there = {k: inner.F.beside(v) for k, v in held.items() if isinstance(v, np.ndarray)}
+        term = replace(term, **there)
     gap = float(inner.problem.options.gap)
     bounds = ConsensusBounds(inner, term)
     return ConsensusProgram(inner, term, ByDiagonal(basis, cone), bounds, gap, gap)

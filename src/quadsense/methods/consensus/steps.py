@@ -9,6 +9,7 @@ import numpy as np
 from quadsense.arrays import Vector
 from quadsense.core.smooth_terms import over
 from quadsense.device import numbers
+from quadsense.methods.consensus.anderson import Past, combined
 from quadsense.methods.consensus.program import (
     FIRST_CONE_PENALTY,
     ByDiagonal,
@@ -81,6 +82,8 @@ class ConsensusState:
     shown : ConsensusLook or None
     mark, marked : float, int
         The least that remained to be done, in units of what suffices, and when that was.
+    past : Past or None
+        The steps before, where they are accelerated.
     """
 
     z: Vector
@@ -101,6 +104,7 @@ class ConsensusState:
     iteration: int = 0
     mark: float = np.inf
     marked: int = 0
+    past: Past | None = None
 
     @property
     def max_ratio(self) -> float:
@@ -193,7 +197,10 @@ def start(program: ConsensusProgram, z: Vector, warm: bool, dual: Vector | None)
     r = over(y, 2.0 * rho)
     sigma = FIRST_CONE_PENALTY * program.curvature(rho) if inner.cone.psd else 0.0
     x = inner.cone.project(z)
-    return looked(program, ConsensusState(z, values, v, r, x, 0.0 * z, y, rho, sigma, share))
+    u = 0.0 * z
+    if term.smooth:  # so that Z, which is in the cone, stays where it is at first
+        u = inner.cone.pack(inner.F.adjoint(y)) / (-2.0 * sigma)
+    return looked(program, ConsensusState(z, values, v, r, x, u, y, rho, sigma, share))
 
 
 def _start_without_copies(
@@ -289,7 +296,9 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     if program.pull is not None:
         g = program.pull + at.sigma * (at.x - at.u)
         z = program.normal.solve(cost.w, cost.alpha + at.sigma, g, 0.0, 0)
-        return _projected(program, replace(at, z=z, iteration=at.iteration + 1))
+        past: Past | None
+        lead, past = combined(at.past, at.x + at.u, RELAXATION * (z - at.x))
+        return _led(program, replace(at, z=z, past=past, iteration=at.iteration + 1), lead)
     pull = at.rho * (at.v - at.r - at.values)
     g = cone.pack(inner.F.adjoint(pull)) + cost.alpha * (cost.p - at.z)
     if cone.psd:
@@ -298,21 +307,38 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     z = at.z + program.normal.solve(at.rho, shift, g, MAX_STEP_RESIDUAL, MAX_PRODUCTS)
     values = inner.F.forward(cone.unpack(z))
     y = 2.0 * at.rho * (values - at.v + at.r)
-    lead = RELAXATION * values + (1.0 - RELAXATION) * at.v
-    v = term.proximal(lead + at.r, at.rho, at.share)
-    r = np.where(at.rho > 0.0, at.r + lead - v, 0.0)
+    lead = RELAXATION * values + (1.0 - RELAXATION) * at.v + at.r
+    inwards = RELAXATION * z + (1.0 - RELAXATION) * at.x + at.u
+    past = None
+    if term.smooth:
+        lead, inwards, past = _accelerated(at, lead, inwards)
+    v = term.proximal(lead, at.rho, at.share)
+    r = np.where(at.rho > 0.0, lead - v, 0.0)
     if term.smooth:  # whose conjugate is finite for its own slopes alone
         y = term.slope(v)
     apart, moved = numbers(np.linalg.norm(values - v), np.linalg.norm(v - at.v))
     after = replace(
-        at, z=z, values=values, v=v, r=r, y=y, read=(apart, moved), iteration=at.iteration + 1
-    )
-    return _projected(program, after) if cone.psd else replace(after, x=z)
+        at, z=z, values=values, v=v, r=r, y=y, read=(apart, moved), past=past,
+        iteration=at.iteration + 1,
+    )  # fmt: skip
+    return _led(program, after, inwards) if cone.psd else replace(after, x=z)
 
 
-def _projected(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
-    """The copy in the cone, and its multiplier, after a step in Z."""
-    lead = RELAXATION * at.z + (1.0 - RELAXATION) * at.x + at.u
+def _accelerated(at: ConsensusState, lead: Vector, inwards: Vector) -> tuple[Vector, Vector, Past]:
+    """What is brought to the counts, and to the cone, after a step that is accelerated.
+
+    In units in which steps never grow apart: roots of the penalties.
+    """
+    size, root = len(lead), np.sqrt(at.rho)
+    here = np.concatenate([root * (at.v + at.r), at.sigma**0.5 * (at.x + at.u)])
+    there = np.concatenate([root * lead, at.sigma**0.5 * inwards])
+    found, past = combined(at.past, here, there - here)
+    lead = np.where(root > 0.0, over(found[:size], root), lead)
+    return lead, found[size:] / at.sigma**0.5, past
+
+
+def _led(program: ConsensusProgram, at: ConsensusState, lead: Vector) -> ConsensusState:
+    """The copy in the cone that is nearest, and its multiplier."""
     x = program.inner.cone.project(lead)
     apart, moved = numbers(np.linalg.norm(at.z - x), np.linalg.norm(x - at.x))
     return replace(at, x=x, u=lead - x, apart=apart, moved=moved)
@@ -423,7 +449,8 @@ def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
         return _balanced(at)
     if term.smooth:
         factor = _change(*at.read)
-        at = at if factor == 1.0 else replace(at, rho=at.rho * factor, r=at.r / factor)
+        if factor != 1.0:
+            at = replace(at, rho=at.rho * factor, r=at.r / factor, past=None)
         return _balanced(at)
     price = term.conjugate(shown.y) - term.conjugate(shown.y, at.share)
     enough = MAX_INWARD_PRICE * GAP_SHARE_REACHED * program.gap * shown.cost
@@ -436,7 +463,9 @@ def _tuned(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
 def _balanced(at: ConsensusState) -> ConsensusState:
     """With a penalty of the cone for which the copies move as far as they are apart."""
     factor = _change(at.apart, at.moved)
-    return at if factor == 1.0 else replace(at, sigma=at.sigma * factor, u=at.u / factor)
+    if factor == 1.0:
+        return at
+    return replace(at, sigma=at.sigma * factor, u=at.u / factor, past=None)
 
 
 def _change(apart: float, moved: float) -> float:

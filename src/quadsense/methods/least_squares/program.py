@@ -483,10 +483,13 @@ class SquaresProgram:
         return self.weight * self.scale * self.scale
 
 
-def prepare(problem: Problem, nearest: bool = False) -> SquaresProgram | None:
+def prepare(
+    problem: Problem, nearest: bool = False, work: Callable[[Sensing], Any] | None = None
+) -> SquaresProgram | None:
     """The program; None where the question has other terms than squares, or asks for nothing.
 
     With `nearest` that of the squares that are nearest to other terms (`RowTerm.nearest_squares`).
+    `work` returns rows by whose products the steps go, in place of `Sensing.at_work`.
     """
     question = problem.question
     if question is None or not (nearest or question.term.squares):
@@ -496,7 +499,7 @@ def prepare(problem: Problem, nearest: bool = False) -> SquaresProgram | None:
         return None
     if question.log_det or question.linear:
         return None
-    F = problem.rows.at_work()
+    F = problem.rows.at_work() if work is None else work(problem.rows)
     there = F.waits
     whole = problem.rows.on_numpy() if there else F
     weights, hard = squares, bool(question.hard.any())
