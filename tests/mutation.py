@@ -5,10 +5,11 @@
 A mutant is the source of one module with one change: a comparison turned or made strict, a sum made
 a difference, a number one more, a condition negated, `and` made `or`. The changes are drawn in the
 order of the seed from all that there are, of each module its share. First all tests run once, and
-it is written down which of them run which line. Each mutant is then put into a copy of `src`, and
-the tests that run its line follow, until one fails: those named after the module, then the others,
-the shortest first; where none runs the line by itself (constants, other processes), those that run
-the module. Too long counts as noticed.
+it is written down which of them run which line. The code of each mutant is put in the place of the
+functions of its module, and the tests that run its line follow until one fails: those in the file
+named after the module, then the others, the shortest first; where none runs the line (values found
+when a module is imported, other processes), those that run the module. A mutant that takes too long
+is noticed, too.
 
 Not changed, because it claims nothing: annotations, messages, what is told to the clock (`look`),
 limits of work and sizes of blocks (`OF_WORK`, `OF_BLOCKS`). A number in a bound on rounding is not
@@ -245,7 +246,7 @@ def chosen(names: list[str], count: int, seed: int) -> list[Mutant]:
     every = {path: mutants(path) for path in paths}
     total = sum(map(len, every.values()))
     found = []
-    for path, each in every.items():
+    for each in every.values():
         share = round(count * len(each) / total)
         found += sorted(each, key=lambda mutant: _drawn(mutant, seed))[:share]
     return found
