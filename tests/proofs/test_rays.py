@@ -80,7 +80,7 @@ def test_rows_read_0_or_away_from_their_end(lo, hi, reads, is_one):
 
 def test_a_reading_that_is_0_to_rounding_alone_is_corrected():
     V = np.array([[0.6, 0.8], [0.8, -0.6]])
-    M = np.array([[0.96, -0.28], [-0.28, -0.96]])  # both rows read 0
+    M = np.array([[0.96, 0.28], [0.28, -0.96]])  # both rows read 0
     assert is_ray(V, [0.0, 0.0], [1.0, 1.0], -M, M)
     off = M + 1e-9 * np.outer(V[0], V[0])
     assert is_ray(V, [0.0, 0.0], [1.0, 1.0], -M, off)
@@ -94,7 +94,7 @@ def test_a_reading_that_is_0_to_rounding_alone_is_corrected():
 def test_a_row_of_one_end_that_reads_nearly_0_is_held_too():
     """A correction of the others may move it past its end: then it is corrected with them."""
     V = np.array([[0.6, 0.8], [0.8, -0.6]])
-    M = np.array([[0.96, -0.28], [-0.28, -0.96]])
+    M = np.array([[0.96, 0.28], [0.28, -0.96]])
     for wrong in (-1e-12, 1e-12):
         moved = M + wrong * np.outer(V[1], V[1])
         assert is_ray(V, [0.0, 0.0], [1.0, INF], -M, moved)
