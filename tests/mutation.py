@@ -5,13 +5,14 @@
 A mutant is the source of one module with one change: a comparison turned or made strict, a sum made
 a difference, a number one more, a condition negated, `and` made `or`. The changes are drawn in the
 order of the seed from all that there are, of each module its share. First all tests run once, and
-it is written down which of them run which line. Each mutant is then put into a copy of `src`, and
-the tests that run its line follow, until one fails: those named after the module, then the others,
-the shortest first; where none runs the line by itself (constants, other processes), those that run
-the module. Too long counts as noticed.
+it is written down which of them run which line. The code of each mutant is put in the place of the
+functions of its module, and the tests that run its line follow until one fails: those in the file
+named after the module, then the others, the shortest first; where none runs the line (values found
+when a module is imported, other processes), those that run the module. A mutant that takes too long
+is noticed, too.
 
 Not changed, because it claims nothing: annotations, messages, what is told to the clock (`look`),
-limits of work (constants whose names end as in `OF_WORK`). A number in a bound on rounding is not
+limits of work and sizes of blocks (`OF_WORK`, `OF_BLOCKS`). A number in a bound on rounding is not
 made one more, which would only make the bound larger, but 0.
 
 Survivors are printed with their lines; those in `tests/mutation_argued.txt` are no mistakes, for
@@ -24,10 +25,12 @@ import argparse
 import ast
 import collections
 import copy
+import gc
+import hashlib
 import importlib
+import inspect
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -35,8 +38,11 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,15 +50,27 @@ SRC = ROOT / "src"
 ARGUED = ROOT / "tests" / "mutation_argued.txt"
 GOAL = 0.95
 QUICK = "not (slow or deep or gpu or cluster or browser)"
-TESTS = ("tests/proofs", "tests/result", "tests/ranges")
+TESTS = (
+    "tests/proofs", "tests/result", "tests/ranges", "tests/core/test_adjoint_sums.py",
+    "tests/core/test_row_terms.py",
+)  # fmt: skip
 
 FILES = (
     "quadsense_check.py",
     "quadsense/certificates.py",
     "quadsense/result/certificate.py",
     "quadsense/proofs/*.py",
+    "quadsense/core/sums.py",
+    "quadsense/core/row_terms.py",
+    "quadsense/core/smooth_terms.py",
 )
 """What is changed, below `src`."""
+
+CLAIMS = {
+    "add_conjugate", "at_zero", "enclosed", "excess", "floor", "impossible", "logarithms_of_ends",
+    "permitted", "priced", "reached", "slopes_at_zero", "widened", "_allowed", "_missed", "_used",
+}  # fmt: skip
+"""The functions of row terms by which something is proved; the others serve the methods."""
 
 NAMES = {"quadsense_check": "checker", "certificates": "writer"}
 """Names of modules on the command line that are not those of their files."""
@@ -71,6 +89,9 @@ PRELOADED = (
 """Imported once, before processes are forked: not the package."""
 
 OF_WORK = re.compile(r"(^MAX_|^MIN_|^MOST_|^FEW$|FLOPS$|BYTES$|STEPS$|SHARES$|WORK$|SECONDS$)")
+
+OF_BLOCKS = {"width", "together"}
+"""Sizes of blocks, whatever which the result is the same."""
 
 OF_ROUNDING = {
     "UNIT", "EPS", "ROUNDINGS", "COMPLEX", "OF_ERRORS", "OF_NORMS", "UNDERFLOW", "SUM_ROUNDINGS",
@@ -113,13 +134,13 @@ class Mutant:
         """What `tests/mutation_argued.txt` has of it."""
         return f"{self.module}.{self.where}: {self.words}"
 
-    def source(self) -> str:
-        """Return the source of the module with the change."""
+    def tree(self) -> ast.Module:
+        """Return the module with the change."""
         tree = ast.parse((SRC / self.path).read_text())
         node = list(ast.walk(tree))[self.place]
         other = changed(node, node in _in_bounds(tree))
         assert other is not None
-        return ast.unparse(ast.fix_missing_locations(_Replace(node, other).visit(tree)))
+        return ast.fix_missing_locations(_Replace(node, ast.copy_location(other, node)).visit(tree))
 
 
 def _module(path: str) -> str:
@@ -163,16 +184,22 @@ def _left_out(tree: ast.Module) -> set[ast.AST]:
     for node in ast.walk(tree):
         found += [part for name in ("annotation", "returns") if (part := getattr(node, name, None))]
         announces = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "look"
-        if announces or isinstance(node, ast.JoinedStr | ast.Raise):
+        sizes = isinstance(node, ast.Assign) and _names(node) & OF_BLOCKS
+        if announces or sizes or isinstance(node, ast.JoinedStr | ast.Raise):
             found.append(node)
     for node in tree.body:
         if isinstance(node, ast.Assign):
-            names = [each.id for part in node.targets for each in ast.walk(part)
-                     if isinstance(each, ast.Name)]  # fmt: skip
+            names = _names(node)
             found += [node] if names and all(OF_WORK.search(name) for name in names) else []
         elif isinstance(node, ast.If):  # of the command line
             found.append(node)
     return {each for part in found for each in ast.walk(part)}
+
+
+def _names(node: ast.Assign) -> set[str]:
+    """Return the names that are assigned to."""
+    parts = (each for part in node.targets for each in ast.walk(part))
+    return {each.id for each in parts if isinstance(each, ast.Name)}
 
 
 def _in_bounds(tree: ast.Module) -> set[ast.AST]:
@@ -208,7 +235,8 @@ def mutants(path: str) -> list[Mutant]:
               for part in ([node.body] if isinstance(node, ast.Lambda) else node.body)
               for each in ast.walk(part)}  # fmt: skip
     for place, node in enumerate(ast.walk(tree)):
-        other = None if node in out else changed(node, node in bounds)
+        method = path.endswith("_terms.py") and where.get(node) not in CLAIMS
+        other = None if node in out or method else changed(node, node in bounds)
         if other is None:
             continue
         line = getattr(node, "lineno", 0)
@@ -231,10 +259,15 @@ def chosen(names: list[str], count: int, seed: int) -> list[Mutant]:
     every = {path: mutants(path) for path in paths}
     total = sum(map(len, every.values()))
     found = []
-    for path, each in every.items():
+    for each in every.values():
         share = round(count * len(each) / total)
-        found += random.Random(f"{seed} {path}").sample(each, min(share, len(each)))
+        found += sorted(each, key=lambda mutant: _drawn(mutant, seed))[:share]
     return found
+
+
+def _drawn(mutant: Mutant, seed: int) -> str:
+    """Return a random number: a change elsewhere in the module does not change what is drawn."""
+    return hashlib.sha256(f"{seed} {mutant.text}".encode()).hexdigest()
 
 
 # --- which tests run which line --------------------------------------------------------------
@@ -275,35 +308,68 @@ class _Watch:
         return {"seconds": self.seconds, "lines": lines}
 
 
-def forked(source: Path, arguments: list[str], output: Path, watch: Path | None = None) -> int:
-    """Begin tests on that copy of `src` in a process of its own, and return its number."""
+def on(source: Path) -> None:
+    """Take the package from there, in this process and in those that it starts."""
+    os.setsid()
+    os.chdir(ROOT)
+    os.environ["PYTHONPATH"] = str(source)
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.path.insert(0, str(source))
+    sys.dont_write_bytecode = True
+
+
+def tested(arguments: list[str], output: Path, *plugins: Any) -> int:
+    """Run tests, and return the exit status; what they print goes to a file."""
+    import pytest
+
+    kept = os.dup(1), os.dup(2)
+    with output.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        command = ["-q", "-p", "no:cacheprovider", "-m", QUICK, *arguments]
+        return int(pytest.main(command, plugins=plugins))
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept[0], 1)
+        os.dup2(kept[1], 2)
+
+
+def forked(work: Callable[[], int]) -> int:
+    """Do that in a process of its own, and return its number."""
+    sys.stdout.flush()
     child = os.fork()
     if child:
         return child
     status = 2
     try:
-        os.setsid()
-        os.chdir(ROOT)
-        with output.open("wb") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-        os.environ["PYTHONPATH"] = str(source)
-        sys.path.insert(0, str(source))
-        sys.dont_write_bytecode = True
-        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-        import pytest
-
-        plugin = None if watch is None else _Watch(source)
-        command = ["-q", "-p", "no:cacheprovider", "-m", QUICK, *arguments]
-        status = int(pytest.main(command, plugins=[] if plugin is None else [plugin]))
-        if plugin is not None and watch is not None:
-            watch.write_text(json.dumps(plugin.found()))
+        status = work()
     except BaseException:
         traceback.print_exc()
-        status = 2
     finally:
         sys.stdout.flush()
         os._exit(status)
+
+
+def replaced(mutant: Mutant, source: Path) -> None:
+    """Put the code of a mutant in the place of the functions of that module, in this process."""
+    path = str(source / mutant.path)
+    found = {}
+
+    def outermost(code: CodeType) -> None:
+        for each in code.co_consts:
+            if isinstance(each, CodeType):
+                if each.co_flags & inspect.CO_OPTIMIZED:
+                    found[each.co_qualname, each.co_firstlineno] = each
+                else:
+                    outermost(each)
+
+    outermost(compile(mutant.tree(), path, "exec"))
+    for each in gc.get_objects():
+        if type(each) is FunctionType and each.__code__.co_filename == path:
+            key = each.__code__.co_qualname, each.__code__.co_firstlineno
+            if key in found:
+                each.__code__ = found[key]
 
 
 def ended(child: int, seconds: float) -> int | None:
@@ -331,33 +397,54 @@ def tests_for(mutant: Mutant, known: dict[str, Any]) -> list[str]:
 
 def judged(tried: list[Mutant], known: dict[str, Any], folder: Path, jobs: int) -> list[bool]:
     """Return which mutants are noticed."""
-    children = []
-    for slot in range(jobs):  # a process with a copy of its own takes every jobs-th mutant
-        child = os.fork()
-        if child:
-            children.append(child)
-            continue
-        shutil.copytree(SRC, folder / str(slot), dirs_exist_ok=True)
-        for k in range(slot, len(tried), jobs):
-            lives = survives(tried[k], known, folder / str(slot), folder / f"{slot}.txt")
-            (folder / f"verdict-{k}").write_text("" if lives else "noticed")
-            mark = "survived" if lives else "noticed"
-            print(f"{k + 1}/{len(tried)} {mark}: {tried[k].text}", file=sys.stderr, flush=True)
-        os._exit(0)
+    children = [
+        forked(lambda slot=slot: _judge_some(tried, known, folder, slot, jobs))
+        for slot in range(jobs)
+    ]
     for child in children:
         os.waitpid(child, 0)
     return [(folder / f"verdict-{k}").read_text() == "noticed" for k in range(len(tried))]
+
+
+def _judge_some(
+    tried: list[Mutant], known: dict[str, Any], folder: Path, slot: int, jobs: int
+) -> int:
+    """Judge every jobs-th mutant in a copy of `src` of its own."""
+    source, output = folder / str(slot), folder / f"{slot}.txt"
+    shutil.copytree(SRC, source, dirs_exist_ok=True)
+    mine = range(slot, len(tried), jobs)
+    # Constants are read as modules are imported: before the tests are.
+    for at_import in (True, False):
+        if not at_import:
+            on(source)
+            tested(["--collect-only", *known["tests"]], output)
+        for k in mine:
+            if tried[k].at_import is at_import:
+                lives = survives(tried[k], known, source, output)
+                (folder / f"verdict-{k}").write_text("" if lives else "noticed")
+                mark = "survived" if lives else "noticed"
+                print(f"{k + 1}/{len(tried)} {mark}: {tried[k].text}", file=sys.stderr, flush=True)
+    return 0
 
 
 def survives(mutant: Mutant, known: dict[str, Any], source: Path, output: Path) -> bool:
     """Return whether the tests pass on a copy of `src` with that mutant in it."""
     tests, target = tests_for(mutant, known), source / mutant.path
     own = f"test_{mutant.module}.py"
-    target.write_text(mutant.source())
+    target.write_text(ast.unparse(mutant.tree()))  # for other processes, and for what is imported
+
+    def work(some: list[str]) -> int:
+        if mutant.at_import:
+            on(source)
+        else:
+            os.setsid()
+            replaced(mutant, source)
+        return tested(["-x", *some], output)
+
     try:
         for some in ([t for t in tests if own in t], [t for t in tests if own not in t]):
             seconds = LEAST_SECONDS + TIMES_AS_LONG * sum(known["seconds"][test] for test in some)
-            if some and ended(forked(source, ["-x", *some], output), seconds) != 0:
+            if some and ended(forked(partial(work, some)), seconds) != 0:
                 return False
         return True
     finally:
@@ -383,6 +470,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", action="append", help="a module: rounding, ..., writer, checker")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="in place of all those")
+    parser.add_argument("--known", type=Path, help="file to keep which tests run which line in")
     given = parser.parse_args()
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
@@ -391,18 +479,36 @@ def main() -> int:
             importlib.import_module(name)
         except ImportError:
             continue
-    tried = chosen(given.only or [], given.count, given.seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        global SRC  # as it is now, whatever is written meanwhile
+        SRC = Path(shutil.copytree(SRC, folder / "src"))
+        tried = chosen(given.only or [], given.count, given.seed)
         shutil.copytree(SRC, folder / "0")
-        child = forked(folder / "0", given.tests, folder / "all.txt", folder / "known.json")
-        if ended(child, 3600.0) != 0:
-            print((folder / "all.txt").read_text()[-3000:])
+        known = known_tests(folder, list(given.tests), given.known)
+        if known is None:
             print("the tests fail without any change")
             return 1
-        known = json.loads((folder / "known.json").read_text())
         noticed = judged(tried, known, folder, given.jobs)
     return reported(tried, noticed)
+
+
+def known_tests(folder: Path, tests: list[str], kept: Path | None) -> dict[str, Any] | None:
+    """Return which tests run which line; None where they fail without any change."""
+    source, found = folder / "0", kept or folder / "known.json"
+
+    def work() -> int:
+        on(source)
+        watch = _Watch(source)
+        status = tested(tests, folder / "all.txt", watch)
+        found.write_text(json.dumps(watch.found() | {"tests": tests}))
+        return status
+
+    known = found.exists() and json.loads(found.read_text())["tests"] == tests
+    if not known and ended(forked(work), 3600.0) != 0:
+        print((folder / "all.txt").read_text()[-3000:])
+        return None
+    return dict(json.loads(found.read_text()))
 
 
 def reported(tried: list[Mutant], noticed: list[bool]) -> int:

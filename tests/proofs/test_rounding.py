@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from exact import factor_quadratic, quadratic
-from helpers import gaussian_rows, hermitian
+from exact_matrices import adjoint, distance, fractions, is_between, norm, roundings
+from helpers import features, gaussian_rows, hermitian
 
 import quadsense
+from quadsense.core import sums
 from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import DenseForm, FactorForm, FramedForm, MeasuredForm, SensedMatrix
 from quadsense.measurements.mixed import Mixed
@@ -29,52 +31,38 @@ U = 2.0**-53
 """The unit roundoff."""
 
 
-def roundings(k):
-    """``k u / (1 - k u)``, exactly."""
-    u = Fraction(1, 2**53)
-    return Fraction(k) * u / (1 - Fraction(k) * u)
-
-
-def fractions(values):
-    return [Fraction(float(each)) for each in np.ravel(values)]
-
-
-def is_between(value, low, high):
-    return float(low) <= float(value) <= float(high)
-
-
 # --- counts ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", [1.0, 3.0, 1000.0, 2.0**40, 2.0**50])
 def test_gamma_is_that_of_the_literature(k):
-    assert abs(Fraction(r.gamma(k)) / roundings(int(k)) - 1) <= 4 * Fraction(1, 2**53)
+    assert abs(Fraction(sums.gamma(k)) / roundings(int(k)) - 1) <= 4 * Fraction(1, 2**53)
 
 
 @pytest.mark.parametrize("terms", [1, 7, 10**6])
 def test_a_sum_of_products_errs_by_its_terms_and_eight_more(terms):
-    assert abs(Fraction(r.sum_error(terms)) / roundings(terms + 8) - 1) <= Fraction(1, 2**50)
+    assert abs(Fraction(sums.sum_error(terms)) / roundings(terms + 8) - 1) <= Fraction(1, 2**50)
 
 
 def test_factors_round_up_and_down_by_four_roundings():
-    assert r.ROUNDINGS == 4.0 * U
-    assert (r.UP, r.DOWN) == (1.0 + 4.0 * U, 1.0 - 4.0 * U)
-    assert Fraction(r.ROUNDINGS) > roundings(3)
+    assert sums.ROUNDINGS == 4.0 * U
+    assert (sums.UP, sums.DOWN) == (1.0 + 4.0 * U, 1.0 - 4.0 * U)
+    assert Fraction(sums.ROUNDINGS) > roundings(3)
     # Three roundings that all go down are made up for, and three that go up are taken back.
     for x in (1.0, 1.0 + 2 * U, 1.9999999999999998):
         down = np.nextafter(np.nextafter(np.nextafter(x, 0), 0), 0)
-        assert down * r.UP >= x - (x - down) / 3 or x == 1.0
+        assert down * sums.UP >= x - (x - down) / 3 or x == 1.0
     # Complex numbers err by less than four times as much with what is nested, by root 2 at least.
     assert is_between(r.COMPLEX, math.sqrt(2.0), 8.0)
     assert is_between(r.OUTER, 2.0 + 0.5, 3.0)
-    assert is_between(r.OF_ERRORS - 1.0, roundings(10**6), 1e-6)
+    assert is_between(sums.OF_ERRORS - 1.0, roundings(10**6), 1e-6)
     assert is_between(r.OF_NORMS, 1.0 + 1e-3, 1.1)
     assert is_between(r.ABOVE_ROOT_2, math.sqrt(2.0) * (1.0 + 4 * U), 1.5)
-    assert is_between(r.UNDERFLOW, 1e20 * 2.0**-1074, 1e-290)
-    assert is_between(r.PRODUCT_UNDERFLOW, r.UNDERFLOW, 1e-280)
+    assert is_between(sums.UNDERFLOW, 1e20 * 2.0**-1074, 1e-290)
+    assert is_between(r.PRODUCT_UNDERFLOW, sums.UNDERFLOW, 1e-280)
     assert is_between(r.READING_ROUNDINGS, 8, 100)
-    assert is_between(r.SPARE, 4, 16)
-    assert is_between(r.SPARE_OF_NESTED, 2 * r.SPARE, 4 * r.SPARE)
+    assert is_between(sums.SPARE, 4, 16)
+    assert is_between(r.SPARE_OF_NESTED, 2 * sums.SPARE, 4 * sums.SPARE)
     assert is_between(r.SUM_ROUNDINGS, 3, 4)
     assert is_between(r.MAX_SQUARED_NORM, 2**2, 2**2)
 
@@ -83,7 +71,7 @@ def test_factors_round_up_and_down_by_four_roundings():
 def test_a_sum_is_rounded_once(rng, size):
     values = rng.standard_normal(size) * 10.0 ** rng.uniform(-12, 12, size)
     values = np.concatenate([values, -0.999999 * values[::-1]])[: max(size, 0)]
-    assert r.exact_sum(values) == float(sum(fractions(values), Fraction(0)))
+    assert sums.exact_sum(values) == float(sum(fractions(values), Fraction(0)))
 
 
 @pytest.mark.parametrize("complex_", [False, True])
@@ -97,7 +85,7 @@ def test_the_norm_is_that_of_numpy(rng, complex_):
 def test_the_error_of_a_product_is_found_exactly(a):
     b = np.array([1.0 / 3.0, 1.0 - U, -1e50, 1e-50 / 3.0, 5.0])
     a = np.full(5, a)
-    lost = r.product_error(a, b, a * b)
+    lost = sums.product_error(a, b, a * b)
     for x, y, rest in zip(a, b, lost, strict=True):
         assert Fraction(float(x)) * Fraction(float(y)) == Fraction(float(x * y)) + Fraction(
             float(rest)
@@ -151,22 +139,6 @@ def test_a_factor_of_many_columns_rounds_by_less_than_its_mass(rng, complex_, co
     assert is_between(found, min(mass, exact), min(mass, 1.006 * exact) * (1.0 + 1e-12))
 
 
-def exact_length(rows, c):
-    """``||sum c_i u_i u_i*||^2``, exactly."""
-    U = np.asarray(rows)
-    n, weights = U.shape[1], fractions(c)
-    re = [fractions(u.real) for u in U]
-    im = [fractions(u.imag) for u in U]
-    total = Fraction(0)
-    for j in range(n):
-        for k in range(n):
-            triples = list(zip(weights, re, im, strict=True))
-            a = sum(w * (p[j] * p[k] + q[j] * q[k]) for w, p, q in triples)
-            b = sum(w * (q[j] * p[k] - p[j] * q[k]) for w, p, q in triples)
-            total += a * a + b * b
-    return total
-
-
 @pytest.mark.parametrize("complex_", [False, True])
 @pytest.mark.parametrize(("m", "n"), [(2, 40), (12, 3)])
 def test_the_length_of_a_sum_of_rows_is_enclosed(rng, complex_, m, n):
@@ -175,7 +147,7 @@ def test_the_length_of_a_sum_of_rows_is_enclosed(rng, complex_, m, n):
     c = rng.standard_normal(m)
     c[-1] = 0.0
     found, error = r.squared_length(Sensing.of(rows), c)
-    true = exact_length(rows, c)
+    true = sum(x * x for part in adjoint(rows, c) for row in part for x in row)
     mass = 4.0 * float(np.abs(c).sum())
     assert abs(Fraction(found) - true) <= Fraction(error)
     least = 4.0 * roundings(n + 8) + 2 * roundings(m)
@@ -331,38 +303,9 @@ def test_equalities_have_room_in_proportion_to_the_size_of_the_matrix():
 # --- F*(y) -----------------------------------------------------------------------------------
 
 
-def exact_adjoint(V, y, W=None):
-    """Norm of ``sum y_i v_i v_i*`` and its entries, the real and the imaginary ones, exactly."""
-    weights = fractions(y)
-    if W is not None:
-        weights = [
-            sum(t * w for t, w in zip(weights, fractions(column), strict=True)) for column in W.T
-        ]
-    n = V.shape[1]
-    re, im = [fractions(v.real) for v in V], [fractions(v.imag) for v in V]
-    triples = list(zip(weights, re, im, strict=True))
-    real = [[sum(w * (p[j] * p[k] + q[j] * q[k]) for w, p, q in triples) for k in range(n)]
-            for j in range(n)]  # fmt: skip
-    imaginary = [[sum(w * (q[j] * p[k] - p[j] * q[k]) for w, p, q in triples) for k in range(n)]
-                 for j in range(n)]  # fmt: skip
-    total = sum(x * x for part in (real, imaginary) for row in part for x in row)
-    return math.sqrt(total), real, imaginary
-
-
-def away(M, real, imaginary):
-    """Frobenius norm of a matrix minus the exact one."""
-    total = Fraction(0)
-    for (j, k), value in np.ndenumerate(M):
-        total += (Fraction(float(value.real)) - real[j][k]) ** 2
-        total += (Fraction(float(value.imag)) - imaginary[j][k]) ** 2
-    return math.sqrt(total)
-
-
 def nearly_nothing(rng, m, n, complex_):
     """Rows and a y with ``F*(y)`` zero but for rounding."""
     V = gaussian_rows(rng, m, n, complex_)
-    from helpers import features
-
     G = features(V)
     return V, np.linalg.svd(G.T)[2][-1]
 
@@ -371,7 +314,8 @@ def nearly_nothing(rng, m, n, complex_):
 @pytest.mark.parametrize("m", [20, 300])
 def test_the_norm_of_a_vanishing_sum_is_known_to_twice_the_precision(rng, complex_, m):
     V, y = nearly_nothing(rng, m, 3, complex_)
-    size, real, imaginary = exact_adjoint(V, y)
+    parts = adjoint(V, y)
+    size = norm(*parts)
     assert size <= 1e-12
     F = Sensing.of(V)
     mass = float(np.abs(y) @ np.sum(np.abs(V) ** 2, axis=1))
@@ -379,7 +323,7 @@ def test_the_norm_of_a_vanishing_sum_is_known_to_twice_the_precision(rng, comple
     loose = mass * (1e-19 if m < r.ROWS else 1e-18)
     assert is_between(found, size * (1.0 - 4 * U), size * (1.0 + 1e-6) + loose)
     M, error = r.adjoint_matrix(F, y, np.zeros((3, 3)))
-    assert away(M, real, imaginary) <= error <= 4.0 * U * size + loose
+    assert distance(M, *parts) <= error <= 4.0 * U * size + loose
     assert np.array_equal(M, M.conj().T)
 
 
@@ -388,12 +332,13 @@ def test_a_sum_of_which_the_weights_are_sums_is_known_to_single_precision_of_the
     V = gaussian_rows(rng, 8, 3, complex_)
     W = rng.standard_normal((5, 8))
     F, y = Mixed(Sensing.of(V), W, np.ones(5), np.ones(5)), rng.standard_normal(5)
-    size, real, imaginary = exact_adjoint(V, y, W)
+    parts = adjoint(V, y, W)
+    size = norm(*parts)
     mass = float((np.abs(W).T @ np.abs(y)) @ np.sum(np.abs(V) ** 2, axis=1))
     found = r.adjoint_norm(F, y)
     assert is_between(found - size, 5 * U * mass, 40 * U * mass + 1e-8 * size)
     M, error = r.adjoint_matrix(F, y, np.zeros((3, 3)))
-    assert away(M, real, imaginary) <= error
+    assert distance(M, *parts) <= error
     assert is_between(error, 5 * U * mass, 40 * U * mass)
     assert is_between(r.unmixing_error(F, y), 5 * U * mass, 20 * U * mass)
     # What the product itself errs by is counted in addition.
@@ -403,17 +348,17 @@ def test_a_sum_of_which_the_weights_are_sums_is_known_to_single_precision_of_the
 @pytest.mark.parametrize("complex_", [False, True])
 def test_a_plain_product_is_within_its_bound(rng, complex_):
     V, y = nearly_nothing(rng, 40, 3, complex_)
-    _, real, imaginary = exact_adjoint(V, y)
+    parts = adjoint(V, y)
     mass = float(np.abs(y) @ np.sum(np.abs(V) ** 2, axis=1))
     M, error = r.plain_adjoint(Sensing.of(V), y)
-    assert away(M, real, imaginary) <= error
+    assert distance(M, *parts) <= error
     assert is_between(error, 40 * U * mass, 6 * (2 * 40 + 20) * U * mass)
     W = sp.csr_array(rng.standard_normal((30, 40)))
     F, y = Mixed(Sensing.of(V), W, np.ones(30), np.ones(30)), y[:30]
-    _, real, imaginary = exact_adjoint(V, y, W.toarray())
+    parts = adjoint(V, y, W.toarray())
     M, error = r.plain_adjoint(F, y)
     mass = float((np.abs(W.toarray()).T @ np.abs(y)) @ np.sum(np.abs(V) ** 2, axis=1))
-    assert away(M, real, imaginary) <= error
+    assert distance(M, *parts) <= error
     assert is_between(error, 40 * U * mass, 6 * (2 * 40 + 50) * U * mass)
 
 
@@ -430,13 +375,15 @@ def test_kinds_that_nest_their_sums_keep_their_bounds():
     V = np.asarray(F.take_unit(np.arange(36)))
     rng = np.random.default_rng(6)
     y = rng.standard_normal(36)
-    size, real, imaginary = exact_adjoint(V, y)
+    parts = adjoint(V, y)
+    size = norm(*parts)
     mass = float(np.abs(y).sum())
     assert is_between(r.adjoint_norm(F, y) - size, 0.0, 1000 * U * mass)
     start = hermitian(rng, 4, True)
     M, error = r.adjoint_matrix(F, y, start)
-    real = [[real[j][k] + Fraction(start[j, k].real) for k in range(4)] for j in range(4)]
-    imaginary = [[imaginary[j][k] + Fraction(start[j, k].imag) for k in range(4)] for j in range(4)]
-    assert away(M, real, imaginary) <= error
+    for part, held in zip(parts, (start.real, start.imag), strict=True):
+        for j, k in np.ndindex(4, 4):
+            part[j][k] += Fraction(float(held[j, k]))
+    assert distance(M, *parts) <= error
     plain = r.plain_adjoint(F, y)[1]
     assert is_between(error - plain, U * np.linalg.norm(M), 5 * U * np.linalg.norm(M))

@@ -282,17 +282,16 @@ def check_proof(
     y = np.ldexp(y, -int(np.frexp(largest)[1]))
     adjoint = adjoint_norm(F, y)
     margin = _margin_below(ends, y)
-    needed = max(margin, 0.0) / adjoint * DOWN if adjoint > 0.0 else math.inf
+    needed = max(margin, 0.0) / adjoint * DOWN  # which counts underflow, so it is not 0
     norm = math.inf
     # A side without a bound leaves the norm of a fit unbounded, whatever F sees.
     if margin > 0.0 and bool(np.all(lower & upper)) and not conditional:
         with suppress(Stop):
             norm = norm_within(F, ends.scale)
-    unconditional = margin > 0.0 and (needed > norm or adjoint == 0.0)
+    unconditional = margin > 0.0 and needed > norm
     if not unconditional:
         norm = limit
-    reach = 0.0 if adjoint == 0.0 else adjoint * norm * UP
-    gain = margin - reach
+    gain = margin - adjoint * norm * UP
     above = exact_sum(np.abs(y) * ends.unit) * (1.0 + math.copysign(ROUNDINGS, gain)) + UNDERFLOW
     ratio = max((1.0 + gain / above) * DOWN * DOWN, 0.0)
     proved = margin > 0.0 and (unconditional or needed > norm)
