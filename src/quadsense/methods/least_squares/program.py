@@ -405,7 +405,7 @@ NONE: Rows = np.empty(0, np.int64)
 
 
 MAX_TRACE_ERROR = 1e-12
-"""Relative distance from a multiple of the identity that is rounding."""
+"""Distance from a multiple of the identity, relative to its norm, that is rounding."""
 
 
 @record(frozen=True)
@@ -568,6 +568,7 @@ def trace_row(F: Sensing, question: Question) -> int | None:
         only[row] = 1.0
         M = np.asarray(F.adjoint(only))
         level = float(F.squares[row]) / F.n
-        if np.linalg.norm(M - level * np.eye(F.n)) <= MAX_TRACE_ERROR * abs(level):
+        distance = float(np.linalg.norm(M - level * np.eye(F.n)))
+        if distance <= MAX_TRACE_ERROR * abs(level) * np.sqrt(F.n):
             return int(row)
     return None
