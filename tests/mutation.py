@@ -67,7 +67,7 @@ FILES = (
 """What is changed, below `src`."""
 
 CLAIMS = {
-    "add_conjugate", "at_zero", "enclosed", "excess", "floor", "impossible", "logarithms_of_ends",
+    "add_conjugate", "enclosed", "excess", "floor", "impossible", "logarithms_of_ends",
     "permitted", "priced", "reached", "slopes_at_zero", "widened", "_allowed", "_missed", "_used",
 }  # fmt: skip
 """The functions of row terms by which something is proved; the others serve the methods."""

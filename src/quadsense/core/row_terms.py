@@ -445,7 +445,8 @@ class SlackSquares(SlackSum):
     def reached(self, q: Question, upper: float) -> tuple[Vector, Vector]:
         """About the intervals."""
         counts, away = (q.weights > 0.0) & ~q.hard, np.full(q.m, np.inf)
-        np.sqrt(max(upper, 0.0) / q.weights, where=counts, out=away)
+        np.divide(max(upper, 0.0), q.weights, where=counts, out=away)
+        away = np.sqrt(away)
         return widened(counts, away, q.lo, q.hi)
 
     def _allowed(self, q: Question, y: Vector) -> Vector:

@@ -123,7 +123,8 @@ class Squares(RowTerm):
     def reached(self, q: Question, upper: float) -> tuple[Vector, Vector]:
         """About the readings."""
         counts, away = self.priced(q), np.full(q.m, np.inf)
-        np.sqrt(max(upper, 0.0) / q.weights, where=counts, out=away)
+        np.divide(max(upper, 0.0), q.weights, where=counts, out=away)
+        away = np.sqrt(away)
         return widened(counts, away, q.reading, q.reading)
 
     def priced(self, q: Question) -> Mask:
