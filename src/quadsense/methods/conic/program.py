@@ -405,7 +405,8 @@ def _cost_unit(question: Question, scale: float, n: int) -> float:
     logarithms = question.term.logarithms or question.log_det
     if size == 0.0 and question.term.weighed and not logarithms:
         weights = question.weights[(question.weights > 0.0) & ~question.hard]
-        size = float(np.median(weights)) * scale**question.term.power if weights.size else 0.0
+        per = scale * scale if question.term.power > 1 else scale  # infinite beyond the range
+        size = float(np.median(weights)) * per if weights.size else 0.0
     if size == 0.0:
         size = question.alpha * scale * scale
     if logarithms:
