@@ -268,7 +268,7 @@ def _prepare(given: Sensing, works: Sensing, question: Question) -> KernelProgra
 
     def asking(values: Vector | float) -> Vector:
         """Return the values of the rows that ask."""
-        return np.broadcast_to(values, question.m)[index]
+        return values[index] if isinstance(values, np.ndarray) else np.full(index.size, values)
 
     lo, hi = question.lo[index], question.hi[index]
     equal, soft = equal[index], soft[index]
