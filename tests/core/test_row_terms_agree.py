@@ -1,8 +1,12 @@
 """Every row term: its CVXPY expression and its proximal step are those of its value."""
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import quadsense
 from quadsense.core.question import Question
 from quadsense.core.smooth_terms import ROW_TERMS
 from quadsense.proofs.costs import conjugate_above, permitted
@@ -100,3 +104,18 @@ def test_the_split_term_is_the_same_function_in_other_units(name, seed):
     for step in (1e-3, -1e-3, 1e-2, -1e-2):
         for i in np.flatnonzero(free):
             assert cost(best) <= cost(best + step * (np.arange(M) == i)) + 1e-12
+
+
+def test_no_module_knows_a_row_term_by_its_name():
+    root = Path(quadsense.__file__).parent
+    found = []
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Compare):
+                continue
+            sides = [node.left, *node.comparators]
+            asked = any(isinstance(s, ast.Attribute) and s.attr in ("rows", "term") for s in sides)
+            names = {c.value for s in sides for c in ast.walk(s) if isinstance(c, ast.Constant)}
+            if asked and names & set(ROW_TERMS):
+                found.append(f"{path.relative_to(root)}:{node.lineno}")
+    assert not found
