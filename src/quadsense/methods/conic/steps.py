@@ -80,7 +80,7 @@ MAX_GROWTH = 10.0
 """Growth of residuals from which rounding has taken back what was reached."""
 
 CENTRING_POWER = 3
-"""What products are to be after a step: what the affine one leaves, to this power [Mehrotra 1992]."""
+"""What is left of products after a step: what the affine one leaves, to it [Mehrotra 1992]."""
 
 MIN_OBJECTIVE_SHARE = 1e-2
 """Objective, in units of the program, below which products are not bounded by it."""
