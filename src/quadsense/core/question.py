@@ -95,7 +95,7 @@ class Question:
     @property
     def soft(self) -> npt.NDArray[np.bool_]:
         """Which rows may leave their intervals, at a price."""
-        return ~self.hard if self.term.soft else np.zeros(self.m, bool)
+        return ~self.hard if ROW_TERMS[self.rows].soft else np.zeros(self.m, bool)
 
     def scaled(self, factors: Vector) -> Question:
         """The same question on readings that are `factors` times these: rows of another norm.
