@@ -13,8 +13,8 @@ from quadsense.files.strips import STRIP_BYTES
 from quadsense.measurements.cluster import FEW_TOGETHER, LARGE_SUM_BYTES, MANY_TOGETHER
 from quadsense.measurements.shards import part_bytes
 from quadsense.methods import METHODS
-from quadsense.methods.low_rank.traits import READINGS_PER_STEP, TYPICAL_STEPS
-from quadsense.methods.minimax.traits import PASSES
+from quadsense.methods.low_rank import READINGS_PER_STEP, TYPICAL_STEPS
+from quadsense.methods.minimax import PASSES
 from quadsense.methods.traits import Shape
 from quadsense.system.machine import FLOAT64_BYTES, Rates, in_bytes
 

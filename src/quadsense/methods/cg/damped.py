@@ -40,6 +40,7 @@ from quadsense.methods.base import (
     product_flops,
     stride_of,
 )
+from quadsense.methods.cg import ConjugateGradientTraits
 from quadsense.methods.cg.system import (
     MAX_DOUBLE_ORDER,
     STEP_FLOPS,
@@ -47,8 +48,7 @@ from quadsense.methods.cg.system import (
     given_gram,
     pays_to_form,
 )
-from quadsense.methods.cg.traits import ConjugateGradientTraits
-from quadsense.methods.least_squares.traits import ENTRY_FLOPS
+from quadsense.methods.least_squares import ENTRY_FLOPS
 from quadsense.methods.traits import GapOptions, factor_flops
 from quadsense.proofs.rounding import Enclosure, dense_error, frobenius, reading_error
 from quadsense.system.machine import FLOAT64_BYTES, MAX_FORMED_BYTES

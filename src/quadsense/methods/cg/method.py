@@ -42,7 +42,7 @@ from quadsense.methods.base import (
     stride_of,
     weighed_rows,
 )
-from quadsense.methods.cg import residuals
+from quadsense.methods.cg import ConjugateGradientTraits, plain_steps, residuals
 from quadsense.methods.cg.damped import (
     MAX_INWARDS,
     MAX_STRETCH_STEPS,
@@ -57,7 +57,6 @@ from quadsense.methods.cg.system import (
     prepare,
     starting_ratio,
 )
-from quadsense.methods.cg.traits import ConjugateGradientTraits, plain_steps
 from quadsense.proofs.rounding import Enclosure, dense_error, frobenius, reading_error
 from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because

@@ -34,6 +34,12 @@ from scipy.linalg import lapack
 from quadsense.core.products import Float, Inexact, pack, unpack
 from quadsense.core.records import changed, record
 from quadsense.device import numbers, waits
+from quadsense.methods.cg import (
+    FIRST_FORECAST,
+    MAX_WINDOW,
+    SINGLE_GAIN,
+    window_bytes,
+)
 from quadsense.methods.cg.system import (
     RATE_STEPS,
     CGDirection,
@@ -43,12 +49,6 @@ from quadsense.methods.cg.system import (
     distance_left,
     prepare,
     steps_left,
-)
-from quadsense.methods.cg.traits import (
-    FIRST_FORECAST,
-    MAX_WINDOW,
-    SINGLE_GAIN,
-    window_bytes,
 )
 from quadsense.system.machine import FLOAT64_BYTES
 from quadsense.system.watch import look

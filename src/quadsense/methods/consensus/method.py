@@ -20,10 +20,9 @@ from quadsense.methods.base import (
     nothing,
     own,
 )
-from quadsense.methods.consensus import steps
+from quadsense.methods.consensus import ConsensusTraits, steps
 from quadsense.methods.consensus.program import ConsensusProgram, prepare
 from quadsense.methods.consensus.steps import ConsensusState
-from quadsense.methods.consensus.traits import ConsensusTraits
 from quadsense.methods.least_squares.bounds import SquaresVerdict
 from quadsense.methods.least_squares.face import with_trace
 from quadsense.vocabulary import Claim, because

@@ -26,7 +26,7 @@ from quadsense.core.sums import SPARE
 from quadsense.device import numbers, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
-from quadsense.methods.least_squares.traits import MAX_FORMED_UNKNOWNS, TYPICAL_STEPS
+from quadsense.methods.least_squares import MAX_FORMED_UNKNOWNS, TYPICAL_STEPS
 from quadsense.system.watch import eigen_flops, look, real_flops
 
 Array = npt.NDArray[Any]

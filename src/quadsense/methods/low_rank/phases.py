@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.core.lbfgs import Memory
 from quadsense.core.records import changed
+from quadsense.core.secants import Memory
+from quadsense.methods.low_rank import LIFT
 from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_share, within_rounding
 from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector, rows_are_ample
 from quadsense.methods.low_rank.rest import corrected, fits_exactly, is_settled, settled
 from quadsense.methods.low_rank.starts import descent_row, random_start
 from quadsense.methods.low_rank.steps import balanced, turned
-from quadsense.methods.low_rank.traits import LIFT
 from quadsense.vocabulary import Reason, because
 
 

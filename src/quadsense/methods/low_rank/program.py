@@ -19,7 +19,7 @@ from quadsense.measurements.arrays import SPARSE_SHARE
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import beneath
 from quadsense.methods.base import MIN_AMPLE_ROWS, Problem
-from quadsense.methods.low_rank.traits import LIFT, READINGS_PER_STEP
+from quadsense.methods.low_rank import LIFT, READINGS_PER_STEP
 from quadsense.system.machine import Scratch
 
 Matrix = npt.NDArray[Any]

@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from quadsense.core.products import Array, Vector
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.minimax import FIRST, LEAST, MORE, MOST, grows
 from quadsense.methods.minimax import program as some_rows
 from quadsense.methods.minimax.program import (
     IterationState,
@@ -36,7 +37,6 @@ from quadsense.methods.minimax.program import (
     verdict,
     worst_ratio,
 )
-from quadsense.methods.minimax.traits import FIRST, LEAST, MORE, MOST, grows
 from quadsense.system.watch import look
 
 UNEVEN_SIZE_RATIO = 4.0

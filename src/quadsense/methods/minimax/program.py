@@ -35,7 +35,7 @@ from quadsense.methods.conic.program import SIGNS, KernelProgram, Mask
 from quadsense.methods.conic.program import prepare as prepare_kernel
 from quadsense.methods.conic.solve import MAX_STEPS, dual_of
 from quadsense.methods.conic.system import ROUGH_RESIDUAL, KernelSystem, system_of
-from quadsense.methods.least_squares.traits import MAX_FORMED_UNKNOWNS
+from quadsense.methods.least_squares import MAX_FORMED_UNKNOWNS
 from quadsense.methods.minimax.coordinates import (
     GradientCoordinates,
     SeenRows,

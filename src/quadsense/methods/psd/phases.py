@@ -29,10 +29,11 @@ from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import PROGRESS_SHARE
 from quadsense.methods.cg.system import CGSystem
+from quadsense.methods.conic import CONE_DECOMPOSITIONS, interior_fits, newton_flops
 from quadsense.methods.conic.coordinates import forward_error, positive_part
 from quadsense.methods.conic.program import MARGIN_ROUNDINGS, MAX_MARGIN, MIN_MARGIN, KernelProgram
 from quadsense.methods.conic.solve import RatioState, advance_ratio, ratio_program, start_ratio
-from quadsense.methods.conic.traits import CONE_DECOMPOSITIONS, interior_fits, newton_flops
+from quadsense.methods.psd import evaluation_flops
 from quadsense.methods.psd.searches import (
     NearestState,
     ProjectedState,
@@ -47,7 +48,6 @@ from quadsense.methods.psd.searches import (
     suits_symmetric,
     symmetric_system,
 )
-from quadsense.methods.psd.traits import evaluation_flops
 from quadsense.proofs.positive import PsdCertificate, certify, lift_floor
 from quadsense.proofs.symmetric import NORM_FACTOR
 from quadsense.system.watch import eigen_flops
