@@ -179,7 +179,7 @@ class RowTerm:
         return np.where(np.isfinite(least), least, 0.0)
 
     def finished(self, q: Question, y: Vector, homogeneous: bool) -> Vector:
-        """Return multipliers of the kernel, which the weights allow but for rounding.
+        """Return multipliers of the kernel, which the weights allow except for rounding.
 
         With `homogeneous` any multiple of y is as feasible.
         """
