@@ -436,7 +436,7 @@ class Sensing(Portable):
         """Return a real vector or matrix in the type of the rows, for products with them."""
         return y if y.dtype == self.dtype else self.xp.astype(y, self.dtype)
 
-    def beside(self, values: Any) -> Array:
+    def placed(self, values: Any) -> Array:
         """Return a NumPy array where the rows live, in the namespace of products with them."""
         return values if type(values) is type(self.squares) else put(values, self.squares)
 
@@ -449,7 +449,7 @@ class Sensing(Portable):
 
     def _vector(self, values: Any) -> Array:
         """Return a NumPy vector where the rows live."""
-        return self.beside(np.asarray(values, dtype=np.float64))
+        return self.placed(np.asarray(values, dtype=np.float64))
 
     def _index(self, index: npt.NDArray[np.intp]) -> Array:
         """Return numbers of rows where the rows live."""

@@ -44,7 +44,7 @@ class ConicProgram:
         if index.size < problem.m:
             ends = ends.only(index)
         there = waits(inner.ends)
-        self.ends = ends.each(inner.F.beside) if there else ends
+        self.ends = ends.each(inner.F.placed) if there else ends
 
     def found(self, state: steps.KernelState, what: str, compute: Callable[[], Any]) -> Any:
         """Return what a state comes to, computed once."""

@@ -577,9 +577,9 @@ def prepare(
         See `LowRankProgram`.
     """
     F = Sensing.of(U)
-    b, delta = F.beside(b), F.beside(delta)
-    wanted = None if wanted is None else F.beside(wanted)
-    bounds = None if bounds is None else bounds.each(F.beside)
+    b, delta = F.placed(b), F.placed(delta)
+    wanted = None if wanted is None else F.placed(wanted)
+    bounds = None if bounds is None else bounds.each(F.placed)
     with np.errstate(under="ignore"):
         weight = compact((float(delta.min()) / delta) ** 2)
     low: Sensing | None = None

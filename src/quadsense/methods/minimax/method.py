@@ -94,7 +94,7 @@ class Stages:
         if not isinstance(self.fast, GrowingProgram):
             return None
         near = (np.asarray(fit) - start_matrix(self.problem)) / self.asked.scale
-        return self.fast.F.beside(near)
+        return self.fast.F.placed(near)
 
     def program(self, stage: Stage) -> MinimaxProgram:
         """The linear program of a stage."""
