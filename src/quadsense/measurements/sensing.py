@@ -46,9 +46,6 @@ from quadsense.measurements.views import (
 )
 from quadsense.system.machine import Scratch
 
-SPAN_COUNT = 32
-"""In which some rows are taken from everywhere, so that they are like all in whatever order."""
-
 NORM_ERROR = 8.0 * UNIT
 """Bound on the error of a norm, over one more than its entries."""
 
@@ -487,14 +484,6 @@ class Sensing(Portable):
     def _weighed(self, y: Array) -> Array:
         """Return a vector, (m,), times the squares of the factors."""
         return y if self.factors is None else y * (self.factors * self.factors)
-
-    def spread(self, count: int) -> npt.NDArray[np.intp]:
-        """Return about `count` of the rows, in evenly spaced spans: cheap to read anywhere."""
-        if count >= self.m:
-            return np.arange(self.m)
-        width = -(-count // SPAN_COUNT)
-        begins = np.linspace(0, self.m - width, SPAN_COUNT).astype(np.intp)
-        return np.unique(begins[:, None] + np.arange(width))
 
     def held(self, index: npt.NDArray[np.intp]) -> Sensing:
         """Return some of the rows, dense and in memory, whatever holds them all."""
