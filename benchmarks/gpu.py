@@ -295,7 +295,7 @@ def tf32(bench):
     data = quadsense.Measurements(U, b, delta=1e-5 * float(b.abs().max()))
     wide = data.unit_rows.at_work(tf32=True)
     coarse = wide.single
-    y = wide.beside(np.random.default_rng(0).standard_normal(m))
+    y = wide.placed(np.random.default_rng(0).standard_normal(m))
     truth = wide.forward(wide.adjoint(y))
     error = float(np.linalg.norm(coarse.forward(coarse.adjoint(y)) - truth))
     double = bench.least(lambda: wide.forward(wide.adjoint(y)))

@@ -44,7 +44,7 @@ FIELDS = ("many", "diffusion", "tomography")
 MAX_FIELD_MODULES = 12
 """Modules that each of them may have."""
 
-LIMITS = {"modules": 206, "modules with a single importer": 32, "numeric literals": 1056}
+LIMITS: dict[str, int] = {}
 """Counts that are not at their goals yet, and that must not grow: lower these with the counts."""
 
 

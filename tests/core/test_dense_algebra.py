@@ -10,7 +10,7 @@ import pytest
 from helpers import gaussian_rows, hermitian
 from kinds import DEVICE, torch
 
-from quadsense.core import lbfgs, products
+from quadsense.core import products, secants
 from quadsense.core.cholesky import (
     add_inner,
     add_to_diagonal,
@@ -50,15 +50,15 @@ def test_the_direction_is_that_of_dense_bfgs_updates(pairs):
     memory = ()
     for _ in range(pairs):
         move = rng.standard_normal(6)
-        memory = lbfgs.remember(memory, move, M @ move, 10)
+        memory = secants.remember(memory, move, M @ move, 10)
     slope = rng.standard_normal(6)
     first = np.diag(rng.uniform(1.0, 2.0, 6))
     given = slope.copy()
-    found = lbfgs.direction(memory, slope, lambda q: first @ q)
+    found = secants.direction(memory, slope, lambda q: first @ q)
     np.testing.assert_allclose(found, -_inverse_hessian(memory, first) @ slope, rtol=1e-10)
     np.testing.assert_array_equal(slope, given)
     scale = memory[-1][2] / (memory[-1][1] @ memory[-1][1]) if memory else 1.0
-    found = lbfgs.direction(memory, slope, lbfgs.scaled(memory))
+    found = secants.direction(memory, slope, secants.scaled(memory))
     expected = -_inverse_hessian(memory, scale * np.eye(6)) @ slope
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
@@ -67,12 +67,12 @@ def test_the_memory_keeps_the_newest_pairs_of_positive_curvature():
     one = np.ones(3)
     memory = ()
     for k in range(1, 6):
-        memory = lbfgs.remember(memory, k * one, one, 3)
+        memory = secants.remember(memory, k * one, one, 3)
     assert [curvature for _, _, curvature in memory] == [9.0, 12.0, 15.0]
-    assert lbfgs.remember(memory, one, -one, 3) is memory
+    assert secants.remember(memory, one, -one, 3) is memory
     nearly = np.array([1.0, 1e-13, 0.0])
-    assert lbfgs.remember((), np.array([0.0, 1.0, 0.0]), nearly, 3, least=1e-12) == ()
-    assert len(lbfgs.remember((), np.array([0.0, 1.0, 0.0]), nearly, 3)) == 1
+    assert secants.remember((), np.array([0.0, 1.0, 0.0]), nearly, 3, least=1e-12) == ()
+    assert len(secants.remember((), np.array([0.0, 1.0, 0.0]), nearly, 3)) == 1
 
 
 def test_progress_is_a_fall_of_any_number_and_what_is_not_is_counted():

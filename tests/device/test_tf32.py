@@ -144,7 +144,7 @@ def test_products_err_by_what_is_stated():
     wide, low = rows.at_work(tf32=True), rows.at_work(tf32=True).single
     assert (wide.roundoff, low.roundoff) == (2.0**-53, TF32)
     assert wide.coarse and np.dtype(low.dtype) == np.float32
-    y = wide.beside(np.random.default_rng(0).standard_normal(300))
+    y = wide.placed(np.random.default_rng(0).standard_normal(300))
     truth = np.asarray(wide.adjoint(y))
     found = np.asarray(low.adjoint(y))
     error = np.linalg.norm(found - truth) / np.linalg.norm(truth)

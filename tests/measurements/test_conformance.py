@@ -10,6 +10,7 @@ import quadsense
 from quadsense.arrays import placed, to_numpy
 from quadsense.core.products import features, pack
 from quadsense.measurements.arrays import Dense
+from quadsense.measurements.blockwise import spread
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.rounding import enclosure
 
@@ -101,7 +102,7 @@ def test_a_pass_is_a_product_there_and_one_back(case, rng):
 @on_every_kind
 def test_some_rows_can_be_held_in_memory(case, rng):
     F, V = sensed(case)
-    index = F.spread(3)
+    index = spread(F.m, 3)
     held, A = F.held(index), hermitian(rng, F.n, F.is_complex)
     assert index.size >= 3 and isinstance(held.kind, Dense)
     close(held.rows(), V[index], 10)

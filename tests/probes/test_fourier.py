@@ -8,10 +8,10 @@ import pytest
 from kinds import fourier_rows as dense
 
 import quadsense
+from quadsense.core.sums import transform_error
 from quadsense.measurements.probes import squares
 from quadsense.measurements.sensing import Sensing
 from quadsense.probes import masked_fft
-from quadsense.probes.transforms import transform_error
 
 SHAPES = [(5,), (8,), (127,), (4, 3), (3, 4, 2), (1, 6), (1,)]
 

@@ -22,6 +22,7 @@ from quadsense.query import cluster_cost
 from quadsense.query.cluster_cost import ClusterCost
 from quadsense.query.plan import make_plan
 from quadsense.system.machine import Rates, in_bytes
+from quadsense.view.json_fields import scaling_fields
 
 SIZES = [
     (200_000, 512),
@@ -168,7 +169,7 @@ def test_more_workers_never_take_more_memory_or_arithmetic_each(seed):
     assert more.loading <= found.loading
     assert more.driver_memory == found.driver_memory
     assert more.worker_bytes >= found.worker_bytes
-    for each in found.describe(1e12).values():
+    for each in scaling_fields(found, 1e12).values():
         assert each is not None and not (isinstance(each, float) and math.isnan(each))
 
 

@@ -32,7 +32,7 @@ from quadsense.solve import solve
 from quadsense.spectral import solve_spectral
 from quadsense.system.machine import Rates, free_memory, in_bytes, known_rates, measure_rates
 from quadsense.view import duration
-from quadsense.view.json_fields import data_fields, result_fields
+from quadsense.view.json_fields import data_fields, result_fields, scaling_fields
 
 # --- generate ------------------------------------------------------------------------------------
 
@@ -351,7 +351,7 @@ def inspect(
         numbers: dict[str, Any] = {"m": m, "n": n, "complex": complex_}
         _show(
             as_json,
-            {**numbers, "scaling": found.describe(room)},
+            {**numbers, "scaling": scaling_fields(found, room)},
             scaling_text(found, room),
             None,
         )

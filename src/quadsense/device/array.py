@@ -161,7 +161,7 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     def __setitem__(self, key: Any, values: Any) -> None:
         """In place."""
-        self.tensor[_key(key, self.tensor)] = beside(values, self.tensor)
+        self.tensor[_key(key, self.tensor)] = next_to(values, self.tensor)
 
     # --- other arrays of the same ------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class DeviceArray(NDArrayOperatorsMixin):
             return found
         (target,) = out
         if isinstance(target, DeviceArray):
-            target.tensor.copy_(beside(found, target.tensor))
+            target.tensor.copy_(next_to(found, target.tensor))
         else:
             target[...] = found
         return target
@@ -327,7 +327,7 @@ def _each_on_host(named: dict[str, Any]) -> dict[str, Any]:
     return {key: on_host(value) for key, value in named.items()}
 
 
-def beside(value: Any, tensor: Tensor) -> Any:
+def next_to(value: Any, tensor: Tensor) -> Any:
     """Return what an operation with a tensor takes: a tensor on its device, or a plain number."""
     if isinstance(value, DeviceArray):
         return value.tensor
@@ -349,7 +349,7 @@ def _key(key: Any, tensor: Tensor) -> Any:
     if isinstance(key, list):
         key = np.asarray(key)
     if isinstance(key, np.ndarray | DeviceArray):
-        return beside(key, tensor)
+        return next_to(key, tensor)
     return key if not isinstance(key, SupportsIndex) or isinstance(key, bool) else int(key)
 
 
@@ -417,7 +417,7 @@ def _in_place(name: str, method: str, named: Any, target: Any, *others: Any) -> 
         return False
     if not isinstance(target, DeviceArray) or target.dtype.kind not in "fc":
         return False
-    torch, own, other = torch_module(), target.tensor, beside(others[0], target.tensor)
+    torch, own, other = torch_module(), target.tensor, next_to(others[0], target.tensor)
     if torch.is_tensor(other) and _memory(other) == _memory(own):
         return False  # parts of one array that may overlap: NumPy takes care of that, torch not
     if torch.result_type(own, other) != own.dtype:
@@ -440,7 +440,7 @@ def _elementwise(name: str) -> Callable[..., DeviceArray]:
 
     def apply(*operands: Any) -> DeviceArray:
         torch, tensor = torch_module(), first(*operands)
-        return DeviceArray(getattr(torch, name)(*(beside(each, tensor) for each in operands)))
+        return DeviceArray(getattr(torch, name)(*(next_to(each, tensor) for each in operands)))
 
     return apply
 

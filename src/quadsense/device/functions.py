@@ -14,9 +14,9 @@ from quadsense.device.array import (
     DeviceArray,
     NotOnDevice,
     Tensor,
-    beside,
     both,
     first,
+    next_to,
     torch_module,
     type_of,
 )
@@ -112,9 +112,9 @@ def _where(condition: Any, *choices: Any) -> DeviceArray:
     tensor = first(condition, *choices)
     device = tensor.device
     torch = torch_module()
-    asked = beside(condition, tensor)
+    asked = next_to(condition, tensor)
     asked = asked if torch.is_tensor(asked) else torch.as_tensor(asked, device=device)
-    a, b = (beside(each, tensor) for each in choices)
+    a, b = (next_to(each, tensor) for each in choices)
     if not torch.is_tensor(a) and not torch.is_tensor(b):
         a = torch.as_tensor(a, device=device, dtype=torch.float64)
     return DeviceArray(torch.where(asked, a, b))
@@ -150,10 +150,10 @@ def _outer(a: Any, b: Any) -> DeviceArray:
 def _einsum(pattern: str, *operands: Any, out: Any = None) -> DeviceArray:
     tensor = first(*operands)
     if pattern in ("ij,ij->i", "ki,ki->i", "kij,kij->i"):  # sums of products: no matrix product
-        a, b = (beside(each, tensor) for each in operands)
+        a, b = (next_to(each, tensor) for each in operands)
         dims = [k for k, letter in enumerate(pattern.split(",")[0]) if letter != "i"]
         return _into(out, (a * b).sum(dim=dims))
-    found = torch_module().einsum(pattern, *(beside(each, tensor) for each in operands))
+    found = torch_module().einsum(pattern, *(next_to(each, tensor) for each in operands))
     return _into(out, found)
 
 
@@ -243,7 +243,7 @@ def _ones_like(a: Any, dtype: Any = None, shape: Any = None, **rest: Any) -> Dev
 @_of(np.concatenate)
 def _concatenate(arrays: Any, axis: int = 0) -> DeviceArray:
     tensor = first(*arrays)
-    return DeviceArray(torch_module().cat([beside(each, tensor) for each in arrays], dim=axis))
+    return DeviceArray(torch_module().cat([next_to(each, tensor) for each in arrays], dim=axis))
 
 
 @_of(np.append)
@@ -251,7 +251,7 @@ def _append(a: Any, b: Any) -> DeviceArray:
     tensor = first(a, b)
     torch = torch_module()
     parts = (
-        torch.as_tensor(beside(each, tensor), device=tensor.device).reshape(-1) for each in (a, b)
+        torch.as_tensor(next_to(each, tensor), device=tensor.device).reshape(-1) for each in (a, b)
     )
     return DeviceArray(torch.cat(list(parts)))
 
@@ -259,7 +259,7 @@ def _append(a: Any, b: Any) -> DeviceArray:
 @_of(np.stack)
 def _stack(arrays: Any, axis: int = 0) -> DeviceArray:
     tensor = first(*arrays)
-    return DeviceArray(torch_module().stack([beside(each, tensor) for each in arrays], dim=axis))
+    return DeviceArray(torch_module().stack([next_to(each, tensor) for each in arrays], dim=axis))
 
 
 @_of(np.partition)
@@ -272,7 +272,7 @@ def _take(a: Any, index: Any, axis: int | None = None, **rest: Any) -> DeviceArr
     if rest:
         raise NotOnDevice
     tensor = first(a, index)
-    held, chosen = beside(a, tensor), beside(index, tensor)
+    held, chosen = next_to(a, tensor), next_to(index, tensor)
     return DeviceArray(held[chosen] if axis in (None, 0) else held.index_select(axis, chosen))
 
 

@@ -165,3 +165,16 @@ def _groups(F: Any, size: int) -> Iterator[tuple[int, Array]]:
             yield first, rows[:size]
             first, rows = first + size, rows[size:]
         rest = rows
+
+
+SPAN_COUNT = 32
+"""In which some rows are taken from everywhere, so that they are like all in whatever order."""
+
+
+def spread(m: int, count: int) -> npt.NDArray[np.intp]:
+    """Return about `count` of m rows, in evenly spaced spans: cheap to read anywhere."""
+    if count >= m:
+        return np.arange(m)
+    width = -(-count // SPAN_COUNT)
+    begins = np.linspace(0, m - width, SPAN_COUNT).astype(np.intp)
+    return np.unique(begins[:, None] + np.arange(width))

@@ -46,9 +46,6 @@ from quadsense.measurements.views import (
 )
 from quadsense.system.machine import Scratch
 
-SPAN_COUNT = 32
-"""In which some rows are taken from everywhere, so that they are like all in whatever order."""
-
 NORM_ERROR = 8.0 * UNIT
 """Bound on the error of a norm, over one more than its entries."""
 
@@ -436,7 +433,7 @@ class Sensing(Portable):
         """Return a real vector or matrix in the type of the rows, for products with them."""
         return y if y.dtype == self.dtype else self.xp.astype(y, self.dtype)
 
-    def beside(self, values: Any) -> Array:
+    def placed(self, values: Any) -> Array:
         """Return a NumPy array where the rows live, in the namespace of products with them."""
         return values if type(values) is type(self.squares) else put(values, self.squares)
 
@@ -449,7 +446,7 @@ class Sensing(Portable):
 
     def _vector(self, values: Any) -> Array:
         """Return a NumPy vector where the rows live."""
-        return self.beside(np.asarray(values, dtype=np.float64))
+        return self.placed(np.asarray(values, dtype=np.float64))
 
     def _index(self, index: npt.NDArray[np.intp]) -> Array:
         """Return numbers of rows where the rows live."""
@@ -487,14 +484,6 @@ class Sensing(Portable):
     def _weighed(self, y: Array) -> Array:
         """Return a vector, (m,), times the squares of the factors."""
         return y if self.factors is None else y * (self.factors * self.factors)
-
-    def spread(self, count: int) -> npt.NDArray[np.intp]:
-        """Return about `count` of the rows, in evenly spaced spans: cheap to read anywhere."""
-        if count >= self.m:
-            return np.arange(self.m)
-        width = -(-count // SPAN_COUNT)
-        begins = np.linspace(0, self.m - width, SPAN_COUNT).astype(np.intp)
-        return np.unique(begins[:, None] + np.arange(width))
 
     def held(self, index: npt.NDArray[np.intp]) -> Sensing:
         """Return some of the rows, dense and in memory, whatever holds them all."""

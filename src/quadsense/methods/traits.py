@@ -414,11 +414,11 @@ class _Methods(Mapping[str, Any]):
     """Classes by public name, each imported when it is first asked for.
 
     A solve needs one or two of them, and importing all takes longer than a small solve. A plan
-    needs to know something of all: so the traits of those that come with the package are in
-    modules of their own, `traits` in the folder of the method, and are bases of the methods.
+    needs to know something of all: so the traits of those that come with the package are at the
+    top of the folder of the method, in its `__init__`, and are bases of the methods.
     """
 
-    def __init__(self, homes: dict[str, tuple[str, str, str]]) -> None:
+    def __init__(self, homes: dict[str, tuple[str, str]]) -> None:
         self._homes = homes
         self._registered: dict[str, type[Any]] = {}
         self._imported: dict[str, type[Any]] = {}
@@ -428,7 +428,7 @@ class _Methods(Mapping[str, Any]):
         if name in self._registered:
             return self._registered[name]
         if name not in self._imported:
-            module, _, kind = self._homes[name]
+            module, kind = self._homes[name]
             self._imported[name] = getattr(import_module(f"quadsense.methods.{module}"), kind)
         return self._imported[name]
 
@@ -450,8 +450,8 @@ class _Methods(Mapping[str, Any]):
         if name in self._registered:
             return self._registered[name]
         if name not in self._traits:
-            _, module, kind = self._homes[name]
-            home = import_module(f"quadsense.methods.{module}")
+            module, kind = self._homes[name]
+            home = import_module(f"quadsense.methods.{module.partition('.')[0]}")
             self._traits[name] = getattr(home, f"{kind}Traits")
         return self._traits[name]
 
@@ -483,19 +483,19 @@ class _Methods(Mapping[str, Any]):
 
 METHODS = _Methods(
     {
-        "closed_form": ("descent.gd", "descent.traits", "ClosedForm"),
-        "gd": ("descent.gd", "descent.traits", "GradientDescent"),
-        "sgd": ("descent.sgd", "descent.traits", "StochasticDescent"),
-        "cg": ("cg.method", "cg.traits", "ConjugateGradient"),
-        "minimax": ("minimax.method", "minimax.traits", "Minimax"),
-        "psd": ("psd.method", "psd.traits", "Psd"),
-        "low_rank": ("low_rank.method", "low_rank.traits", "LowRank"),
-        "conic": ("conic.method", "conic.traits", "Conic"),
-        "least_squares": ("least_squares.method", "least_squares.traits", "LeastSquares"),
-        "consensus": ("consensus.method", "consensus.traits", "Consensus"),
+        "closed_form": ("descent.gd", "ClosedForm"),
+        "gd": ("descent.gd", "GradientDescent"),
+        "sgd": ("descent.sgd", "StochasticDescent"),
+        "cg": ("cg.method", "ConjugateGradient"),
+        "minimax": ("minimax.method", "Minimax"),
+        "psd": ("psd.method", "Psd"),
+        "low_rank": ("low_rank.method", "LowRank"),
+        "conic": ("conic.method", "Conic"),
+        "least_squares": ("least_squares.method", "LeastSquares"),
+        "consensus": ("consensus.method", "Consensus"),
     }
 )
-"""Public name of each method, the modules of its mathematics and of its traits, and its class."""
+"""Public name of each method, the module of its mathematics in its folder, and its class."""
 
 
 def register(kind: M) -> M:

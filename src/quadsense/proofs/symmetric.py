@@ -26,6 +26,7 @@ from quadsense.core.intervals import UNIT, Intervals
 from quadsense.core.products import FEATURE_ROWS
 from quadsense.core.question import Question
 from quadsense.core.sums import DOWN, ROUNDINGS, SPARE, UNDERFLOW, UP, exact_sum, gamma, sum_error
+from quadsense.measurements.blockwise import spread
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.definite import (
     MAX_GRAM_ROWS,
@@ -123,7 +124,7 @@ def smallest_singular_value(F: Sensing, squares: Vector | None = None) -> float:
         return 0.0
     if m >= PLENTY * size and float(m) * size**2 >= LARGE_WORK and F.rank_one:
         # Some rows see no more than all do: ||F(A)|| is at least what it is over them.
-        index = F.spread(ENOUGH * size)
+        index = spread(F.m, ENOUGH * size)
         part = None if squares is None else squares[index]
         found = _smallest(F.held(index), F.row_rounding, part)
         if found > 0.0:

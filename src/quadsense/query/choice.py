@@ -18,7 +18,7 @@ from quadsense.measurements.arrays import columns_differ
 from quadsense.measurements.column_scaling import Columns, columns_of, dense_in
 from quadsense.measurements.oracle import checked_square
 from quadsense.methods import METHODS
-from quadsense.methods.low_rank.traits import is_lean
+from quadsense.methods.low_rank import is_lean
 from quadsense.methods.traits import MAX_WIDE, Shape
 from quadsense.preferences import (
     MatrixTerm,

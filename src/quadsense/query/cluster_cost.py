@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from quadsense.files.strips import STRIP_BYTES
 from quadsense.measurements.cluster import FEW_TOGETHER, LARGE_SUM_BYTES, MANY_TOGETHER
 from quadsense.measurements.shards import part_bytes
 from quadsense.methods import METHODS
-from quadsense.methods.low_rank.traits import READINGS_PER_STEP, TYPICAL_STEPS
-from quadsense.methods.minimax.traits import PASSES
+from quadsense.methods.low_rank import READINGS_PER_STEP, TYPICAL_STEPS
+from quadsense.methods.minimax import PASSES
 from quadsense.methods.traits import Shape
 from quadsense.system.machine import FLOAT64_BYTES, Rates, in_bytes
 
@@ -333,17 +332,3 @@ class ClusterCost:
         if room < part:
             return f"not even one part of {in_bytes(part)} fits in the {in_bytes(memory)} of one"
         return f"{-(-self.parts // int(room // part)):,} workers would do"
-
-    def describe(self, memory: float) -> dict[str, Any]:
-        """The model as plain data, for ``quadsense inspect --json``."""
-        facts = (
-            "workers", "threads", "network", "disk", "task", "row_bytes", "parts", "part_rows",
-            "parts_a_worker", "matrix_bytes", "worker_memory", "driver_memory", "flops",
-            "driver_bytes", "worker_bytes", "tasks", "computing", "communicating", "seconds",
-            "crossing", "loading", "reading",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in facts} | {
-            "memory": memory,
-            "sweeps": self.sweeps(memory),
-            "notes": self.notes(memory),
-        }

@@ -22,8 +22,8 @@ from quadsense.core.question import Question
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import LENIENT
+from quadsense.methods.conic import STEPS
 from quadsense.methods.conic.solve import Solution, solve_question
-from quadsense.methods.conic.traits import STEPS
 from quadsense.proofs.definite import EIGEN_FLOPS
 from quadsense.proofs.infeasible import Conflict, Exact, check_exactly, exactly
 from quadsense.proofs.rounding import enclosure, user_dual

@@ -22,7 +22,7 @@ WIDTH = 80
 """Columns of a result's text."""
 
 MAX_LISTED = 10
-"""Rows set aside that are listed; the others are counted."""
+"""Rows set aside, or in conflict, that are listed at most; the others are counted."""
 
 
 class Fact(NamedTuple):

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from quadsense.arrays import as_numbers
 from quadsense.core.intervals import ZERO_SHARE
 from quadsense.measurements.validate import checked_vector
-from quadsense.methods.least_squares.traits import MANY_MISSABLE_ROWS
+from quadsense.methods.least_squares import MANY_MISSABLE_ROWS
 from quadsense.preferences import SLACKS
 from quadsense.result.result import Result
 from quadsense.sklearn.closed_form import Matrix, Vector, without_data

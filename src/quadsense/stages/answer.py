@@ -36,6 +36,7 @@ from quadsense.result.values import (
     make_objective,
     proved_miss,
 )
+from quadsense.result.words import MAX_LISTED
 from quadsense.stages.determined import seen
 from quadsense.stages.runs import Answer, Request
 from quadsense.system.machine import FLOAT64_BYTES, memory_limit
@@ -49,9 +50,6 @@ MAX_BOUND_RATIO = 1.0 / (1.0 - DEFAULT_GAP)
 
 MIN_NAMED_SHARE = 0.51
 """Share of a contradiction that is most of it: of two rows that carry half each, both are named."""
-
-MAX_SUSPECTS = 10
-"""Rows named as carrying a contradiction, at most."""
 
 RANK_FLOPS = FLOPS
 """Predicted work up to which it is found out whether the readings determine A, unless the solve was
@@ -528,7 +526,7 @@ def _conflict(data: Measurements, certificate: Certificate) -> Named:
             return Named(shares)
         without = dispensable(data, certificate.psd, found.members)
     named = found.members
-    if named.size > MAX_SUSPECTS:  # the heaviest rows, and every constraint
+    if named.size > MAX_LISTED:  # the heaviest rows, and every constraint
         constraints = named[(named >= data.measured) & ~np.isin(named, shares)]
         named = np.concatenate([shares, constraints])
     return Named(named, found, without)
@@ -545,7 +543,7 @@ def _heaviest(data: Measurements, certificate: Certificate) -> npt.NDArray[np.in
     weight = (weight / weight.sum(axis=1, keepdims=True)).sum(axis=0)
     order = np.argsort(-weight, kind="stable")
     enough = int(np.searchsorted(np.cumsum(weight[order]), MIN_NAMED_SHARE * weight.sum())) + 1
-    return order[: min(enough, MAX_SUSPECTS)]
+    return order[: min(enough, MAX_LISTED)]
 
 
 def _reason(

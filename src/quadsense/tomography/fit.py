@@ -8,7 +8,8 @@ import numpy as np
 
 from quadsense.arrays import Vector
 from quadsense.probes.observables import observables
-from quadsense.probes.product_povm import ProductPovm, product_povm
+from quadsense.probes.product_povm import product_povm
+from quadsense.probes.product_rows import ProductPovm
 from quadsense.solve import solve
 from quadsense.tomography.bases import order_of, probes_of, read_bases, read_readout, read_target
 from quadsense.tomography.counts import Expectations, read_counts

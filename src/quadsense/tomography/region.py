@@ -22,7 +22,8 @@ from quadsense.core.noise import bounds_from_counts
 from quadsense.core.records import cached_property
 from quadsense.interval import interval
 from quadsense.probes.observables import observables
-from quadsense.probes.product_povm import ProductPovm, product_povm
+from quadsense.probes.product_povm import product_povm
+from quadsense.probes.product_rows import ProductPovm
 from quadsense.ranges import NothingFits
 from quadsense.tomography.bases import LETTERS, Bases, pauli_matrix, probes_of
 from quadsense.tomography.counts import Counts, Expectations

@@ -24,6 +24,7 @@ from typing import (
 )
 
 from quadsense.measurements import Measurements
+from quadsense.query.cluster_cost import ClusterCost
 from quadsense.query.plan import Plan
 from quadsense.ranges import Interval
 from quadsense.result.facts import Verdict
@@ -454,6 +455,14 @@ def data_fields(data: Measurements) -> DataFields:
         zero_rows=int((rows.nonzero == 0).sum()), readings=(float(b.min()), float(b.max())),
         spread=float(b.std()),
     )  # fmt: skip
+    return fields
+
+
+def scaling_fields(found: ClusterCost, memory: float) -> ScalingFields:
+    """Return what `quadsense inspect --workers --json` prints of a cluster with so much memory."""
+    fields: ScalingFields = _taken(
+        ScalingFields, found, memory=memory, sweeps=found.sweeps(memory), notes=found.notes(memory)
+    )
     return fields
 
 

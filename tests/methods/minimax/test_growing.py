@@ -14,6 +14,7 @@ from scipy.optimize import linprog
 import quadsense
 from quadsense.files import Strip
 from quadsense.measurements.arrays import Dense
+from quadsense.measurements.blockwise import spread
 from quadsense.measurements.parted import OnDisk
 from quadsense.measurements.probes import Probes
 from quadsense.measurements.sensing import Sensing
@@ -259,7 +260,7 @@ def test_what_some_rows_see_bounds_what_all_see(complex_, rng, monkeypatch):
     U = gaussian_rows(rng, 2000, 3, complex_)
     for see_all in (True, False):
         if not see_all:  # those that see the last coordinate lie between the spans
-            spans = Sensing.of(U).spread(symmetric.ENOUGH * (9 if complex_ else 6))
+            spans = spread(len(U), symmetric.ENOUGH * (9 if complex_ else 6))
             U[spans, 2] = 0.0
         smallest = np.linalg.svd(features(U), compute_uv=False)[-1]
         sigma = symmetric.smallest_singular_value(Sensing.of(U))

@@ -16,7 +16,7 @@ from quadsense.core.intervals import Array, Intervals
 from quadsense.core.products import adjoint
 from quadsense.core.products import forward as forward_dense
 from quadsense.measurements.sensing import Sensing
-from quadsense.methods.conic import traits as conic_traits
+from quadsense.methods import conic as conic_traits
 from quadsense.methods.conic.coordinates import ScaledCoordinates, forward_error
 from quadsense.methods.conic.solve import advance_ratio, start_ratio
 from quadsense.methods.conic.system import KernelSystem

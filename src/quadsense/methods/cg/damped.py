@@ -40,6 +40,7 @@ from quadsense.methods.base import (
     product_flops,
     stride_of,
 )
+from quadsense.methods.cg import ConjugateGradientTraits
 from quadsense.methods.cg.system import (
     MAX_DOUBLE_ORDER,
     STEP_FLOPS,
@@ -47,8 +48,7 @@ from quadsense.methods.cg.system import (
     given_gram,
     pays_to_form,
 )
-from quadsense.methods.cg.traits import ConjugateGradientTraits
-from quadsense.methods.least_squares.traits import ENTRY_FLOPS
+from quadsense.methods.least_squares import ENTRY_FLOPS
 from quadsense.methods.traits import GapOptions, factor_flops
 from quadsense.proofs.rounding import Enclosure, dense_error, frobenius, reading_error
 from quadsense.system.machine import FLOAT64_BYTES, MAX_FORMED_BYTES
@@ -148,15 +148,15 @@ class DampedProgram:
         self.index = np.arange(question.lo.size) if self.whole else np.flatnonzero(counts)
         self.all_rows = rows
         self.F = rows if self.whole else rows.only(self.index)
-        self.w = rows.beside(question.weights if self.whole else question.weights[self.index])
+        self.w = rows.placed(question.weights if self.whole else question.weights[self.index])
         self.root = np.sqrt(self.w)
         self.alpha = float(question.alpha)
         prior = question.prior
         self.tau = float(prior) if np.ndim(prior) == 0 else 0.0
-        self.base = None if np.ndim(prior) == 0 else rows.beside(np.asarray(prior, rows.dtype))
+        self.base = None if np.ndim(prior) == 0 else rows.placed(np.asarray(prior, rows.dtype))
         self.shift = self._read(self.F, None)
         b = question.reading if self.whole else question.reading[self.index]
-        self.r0 = rows.beside(b) - self.shift
+        self.r0 = rows.placed(b) - self.shift
         self._last: tuple[Array, Array] | None = None  # a vector, and its matrix
         self.gap = float(getattr(problem.options, "gap", GapOptions.gap))
         distance = MAX_DISTANCE if problem.target else MAX_PLAIN_DISTANCE
@@ -295,7 +295,7 @@ class DampedProgram:
 
     def _applied(self, y: Vector) -> Vector:
         """``K y`` by the K of the problem, which may be of another array type than steps are."""
-        return self.all_rows.beside(to_numpy(given_gram(self.problem)(y)))
+        return self.all_rows.placed(to_numpy(given_gram(self.problem)(y)))
 
     def matrix(self, x: Array) -> Array:
         """``A - P``, (n, n); of the last x it is kept."""
@@ -421,7 +421,7 @@ def _within(program: DampedProgram, state: DampedState) -> DampedState:
     scale = factor.scale / program.top
     G = rows.features() * scale
     G = solve_triangular(factor.upper, G.T, trans=1, overwrite_b=True, check_finite=False).T
-    values = rows.beside(question.reading) + state.z
+    values = rows.placed(question.reading) + state.z
     with np.errstate(invalid="ignore"):
         half = 0.5 * (question.hi - question.lo)
     half = np.where(np.isfinite(half), half, program.problem.ends.unit)
@@ -432,7 +432,7 @@ def _within(program: DampedProgram, state: DampedState) -> DampedState:
         return state
     moved = scale * solve_triangular(factor.upper, found[0], check_finite=False)
     x = state.x + unpack(moved, rows.n, state.x.dtype)
-    z = program._read(rows, x) - rows.beside(question.reading)
+    z = program._read(rows, x) - rows.placed(question.reading)
     ratios = program.problem.ends.ratios(z + question.reading - program.problem.ends.reading)
     return changed(
         state, x=x, z=z, multipliers=-2.0 * found[1], iteration=state.iteration + 1,
@@ -511,7 +511,7 @@ def _recomputed(program: DampedProgram, state: DampedState) -> DampedState:
             values = values + F.forward(program.base)
     else:
         values = program._read(F, A)
-    z = values - F.beside(program.question.reading)
+    z = values - F.placed(program.question.reading)
     mine = -(z if program.whole else z[program.index])
     if program.by_rows:
         residual = program.root * mine - program.alpha * state.x

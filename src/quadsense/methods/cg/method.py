@@ -42,7 +42,7 @@ from quadsense.methods.base import (
     stride_of,
     weighed_rows,
 )
-from quadsense.methods.cg import residuals
+from quadsense.methods.cg import ConjugateGradientTraits, plain_steps, residuals
 from quadsense.methods.cg.damped import (
     MAX_INWARDS,
     MAX_STRETCH_STEPS,
@@ -57,7 +57,6 @@ from quadsense.methods.cg.system import (
     prepare,
     starting_ratio,
 )
-from quadsense.methods.cg.traits import ConjugateGradientTraits, plain_steps
 from quadsense.proofs.rounding import Enclosure, dense_error, frobenius, reading_error
 from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because
@@ -331,11 +330,11 @@ class NearestProgram(DampedProgram):
         ones, zeros = np.ones(question.m), np.zeros(question.m)
         super().__init__(problem, changed(question, weights=ones, reading=zeros, alpha=0.0))
         self.pull = float(question.alpha)
-        self.lo, self.hi = self.F.beside(question.lo), self.F.beside(question.hi)
+        self.lo, self.hi = self.F.placed(question.lo), self.F.placed(question.hi)
         two = np.isfinite(question.lo) & np.isfinite(question.hi)
         with np.errstate(invalid="ignore"):
             half = np.where(two, 0.5 * (question.hi - question.lo), problem.ends.unit)
-        self.half = self.F.beside(half)
+        self.half = self.F.placed(half)
 
     def read(self, x: Vector) -> Vector:
         """``F(P + F*(x))``, in float64."""
@@ -368,7 +367,7 @@ class Nearest(ConjugateGradientTraits, Stepped):
             zero = np.zeros_like(program.lo)
             x = zero
             if warm.dual is not None and np.shape(warm.dual) == (program.question.m,):
-                x = program.F.beside(np.asarray(warm.dual) / (-2.0 * program.pull))
+                x = program.F.placed(np.asarray(warm.dual) / (-2.0 * program.pull))
             x = np.where(np.isfinite(np.where(x > 0.0, program.lo, program.hi)), x, 0.0)
             values = program.read(x) if bool(np.any(x != 0.0)) else program.shift
             return _judged(program, ActiveSetState(x, values))
@@ -431,7 +430,7 @@ def _exchange(program: NearestProgram, state: ActiveSetState) -> ActiveSetState:
     t, blocked = _length(x, d, values, image, lo, hi)
     kept = np.ones(program.question.m)
     kept[blocked] = 0.0
-    after = program.F.beside(kept) * (x + t * d)
+    after = program.F.placed(kept) * (x + t * d)
     alone = t < MIN_STEP_LENGTH
     state = changed(
         state, x=after, values=program.read(after), alone=alone, iteration=state.iteration + 1,

@@ -34,21 +34,20 @@ from scipy.linalg import lapack
 from quadsense.core.products import Float, Inexact, pack, unpack
 from quadsense.core.records import changed, record
 from quadsense.device import numbers, waits
+from quadsense.methods.cg import (
+    FIRST_FORECAST,
+    MAX_WINDOW,
+    SINGLE_GAIN,
+    window_bytes,
+)
 from quadsense.methods.cg.system import (
     RATE_STEPS,
-    CGDirection,
     CGSystem,
     Vector,
     direction_of,
     distance_left,
     prepare,
     steps_left,
-)
-from quadsense.methods.cg.traits import (
-    FIRST_FORECAST,
-    MAX_WINDOW,
-    SINGLE_GAIN,
-    window_bytes,
 )
 from quadsense.system.machine import FLOAT64_BYTES
 from quadsense.system.watch import look
@@ -336,10 +335,6 @@ def _begun(
     )  # fmt: skip
 
 
-def _fresh_span(state: CGState, double: bool) -> Span:
-    return Span.empty(state.base, state.z, np.float64 if double else np.float32, whole=False)
-
-
 def advance(system: CGSystem, state: CGState, steps: int) -> CGState:
     """Take up to `steps` steps; fewer where the state is finished before.
 
@@ -409,11 +404,13 @@ def _taken(system: CGSystem, state: CGState, span: Span, count: int) -> list[_Ta
     Writes to the arrays of the span, beyond its size.
     """
     found, roundoff = [], system.roundoff(state.double)
+    most = MAX_MATRICES_SHARE * system.F.m  # the matrices are kept while there is memory
     for _ in range(count):
         look()
         direction = direction_of(system, state.z, state.double, state.preconditioned)
         w, q = direction.w, direction.q
-        span, change = span.add(w, q, state.z, _kept(system, state, direction), roundoff)
+        kept = direction.S if (state.span.size + 1) * system.F.n <= most else None
+        span, change = span.add(w, q, state.z, kept, roundoff)
         z = state.z - change
         told = (
             direction.scale, direction.slope, np.linalg.norm(q), np.linalg.norm(w),
@@ -475,13 +472,9 @@ def _begun_anew(state: CGState) -> CGState:
     A recomputed z is not orthogonal to coarser images, and directions made orthogonal to them
     could not reach that part of it.
     """
-    return changed(state, base=state.x, span=_fresh_span(state, state.double))
-
-
-def _kept(system: CGSystem, state: CGState, direction: CGDirection) -> Inexact | None:
-    """``F*`` of the direction, if there is memory to keep it."""
-    m, n = system.F.shape
-    return direction.S if (state.span.size + 1) * n <= MAX_MATRICES_SHARE * m else None
+    dtype = np.float64 if state.double else np.float32
+    span = Span.empty(state.base, state.z, dtype, whole=False)
+    return changed(state, base=state.x, span=span)
 
 
 def coefficients(system: CGSystem, state: CGState) -> Vector | None:
@@ -602,5 +595,4 @@ def recomputed(system: CGSystem, state: CGState) -> tuple[Vector, Inexact | None
 
 
 def _quotient(a: float | np.floating, b: float | np.floating) -> float:
-    a, b = float(a), float(b)
-    return a / b if b > 0.0 else 0.0
+    return float(a) / float(b) if b > 0.0 else 0.0

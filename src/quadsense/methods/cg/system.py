@@ -30,7 +30,7 @@ from quadsense.device import numbers, waits
 from quadsense.measurements.arrays import Dense
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem, own, product_flops
-from quadsense.methods.cg.traits import (
+from quadsense.methods.cg import (
     ENTRY,
     SINGLE_GAIN,
     STEPS_WITH_FACTOR,

@@ -245,7 +245,7 @@ def _seen(F: Sensing, kept: dict[str, Any]) -> tuple[Real, Index, Real] | None:
     if not L.shape[1]:
         return None
     pivots = order[: L.shape[1]]
-    return F.beside(L), F.beside(pivots), F.beside(L[pivots])
+    return F.placed(L), F.placed(pivots), F.placed(L[pivots])
 
 
 class ScaledCoordinates:

@@ -14,7 +14,7 @@ from quadsense.core.matrix import SensedMatrix
 from quadsense.device import waits
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, LENIENT, Problem, Stepped, Warm, nothing, own
-from quadsense.methods.conic import steps
+from quadsense.methods.conic import ConicTraits, steps
 from quadsense.methods.conic.program import KernelProgram, prepare
 from quadsense.methods.conic.solve import (
     MAX_STEPS,
@@ -26,7 +26,6 @@ from quadsense.methods.conic.solve import (
     is_answer,
     matrix_of,
 )
-from quadsense.methods.conic.traits import ConicTraits
 from quadsense.vocabulary import Claim, because
 
 
@@ -45,7 +44,7 @@ class ConicProgram:
         if index.size < problem.m:
             ends = ends.only(index)
         there = waits(inner.ends)
-        self.ends = ends.each(inner.F.beside) if there else ends
+        self.ends = ends.each(inner.F.placed) if there else ends
 
     def found(self, state: steps.KernelState, what: str, compute: Callable[[], Any]) -> Any:
         """Return what a state comes to, computed once."""

@@ -159,7 +159,7 @@ class KernelProgram:
     @cached_property
     def eye(self) -> Array:
         """The identity."""
-        return self.F.beside(np.eye(self.F.n, dtype=self.F.dtype))
+        return self.F.placed(np.eye(self.F.n, dtype=self.F.dtype))
 
     @cached_property
     def relaxed(self) -> KernelProgram | None:
@@ -264,7 +264,7 @@ def _prepare(given: Sensing, works: Sensing, question: Question) -> KernelProgra
     F = works if index.size == question.m else works.only(index)
     sloping = bool(np.any(question.slope))
     F, basis, elsewhere = (F, None, 0.0) if sloping else _seen(F, question)
-    put = F.beside
+    put = F.placed
 
     def asking(values: Vector | float) -> Vector:
         """Return the values of the rows that ask."""
@@ -322,8 +322,8 @@ def _never_negative(F: Sensing) -> Mask:
 def _matrix(value: Array | float, F: Sensing, factor: float) -> Array:
     """Return a matrix of the order of the rows; a number is a multiple of the identity."""
     if isinstance(value, np.ndarray):
-        return F.beside(np.asarray(value * factor, dtype=F.dtype))
-    return F.beside(float(value) * factor * np.eye(F.n, dtype=F.dtype))
+        return F.placed(np.asarray(value * factor, dtype=F.dtype))
+    return F.placed(float(value) * factor * np.eye(F.n, dtype=F.dtype))
 
 
 def _seen(F: Sensing, question: Question) -> tuple[Sensing, Array | None, float]:

@@ -103,7 +103,7 @@ def in_units(program: KernelProgram, start: Array) -> Array:
         start = program.basis.conj().T @ start @ program.basis
     if not program.F.is_complex:
         start = start.real
-    return program.F.beside(np.asarray(start / program.scale, dtype=program.F.dtype))
+    return program.F.placed(np.asarray(start / program.scale, dtype=program.F.dtype))
 
 
 def _solution(

@@ -20,10 +20,9 @@ from quadsense.methods.base import (
     nothing,
     own,
 )
-from quadsense.methods.consensus import steps
+from quadsense.methods.consensus import ConsensusTraits, steps
 from quadsense.methods.consensus.program import ConsensusProgram, prepare
 from quadsense.methods.consensus.steps import ConsensusState
-from quadsense.methods.consensus.traits import ConsensusTraits
 from quadsense.methods.least_squares.bounds import SquaresVerdict
 from quadsense.methods.least_squares.face import with_trace
 from quadsense.vocabulary import Claim, because
@@ -75,10 +74,10 @@ class Consensus(ConsensusTraits, Stepped):
             near = prior * np.eye(inner.cone.n) if np.ndim(prior) == 0 else prior
             if warm.fit is not None:
                 near = to_numpy(warm.fit.to_dense())
-            z = inner.cone.pack(inner.cone.beside(np.asarray(near, inner.cone.dtype)))
+            z = inner.cone.pack(inner.cone.placed(np.asarray(near, inner.cone.dtype)))
             dual = None
             if warm.dual is not None and np.shape(warm.dual) == (inner.question.m,):
-                dual = inner.F.beside(np.asarray(warm.dual) / (inner.weight * inner.scale))
+                dual = inner.F.placed(np.asarray(warm.dual) / (inner.weight * inner.scale))
             return steps.start(asked, z / inner.scale, warm.fit is not None, dual)
 
     def stride(self, program: PreparedConsensus) -> int:

@@ -168,7 +168,7 @@ class OnDevice:
         """All else."""
         return getattr(self.rows, name)
 
-    def beside(self, values: Any) -> Any:
+    def placed(self, values: Any) -> Any:
         """Return an array on the device."""
         return put(values, self.squares)
 
@@ -294,7 +294,7 @@ def _of_term(inner: SquaresProgram) -> ConsensusProgram | None:
         return None
     if inner.F.waits:
         held = {each.name: getattr(term, each.name) for each in fields(term)}
-        there = {k: inner.F.beside(v) for k, v in held.items() if isinstance(v, np.ndarray)}
+        there = {k: inner.F.placed(v) for k, v in held.items() if isinstance(v, np.ndarray)}
         term = replace(term, **there)
     gap = float(inner.problem.options.gap)
     bounds = ConsensusBounds(inner, term)

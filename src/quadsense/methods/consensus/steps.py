@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadsense.arrays import Vector
+from quadsense.core.secants import Past, combined
 from quadsense.core.smooth_terms import over
 from quadsense.device import numbers
-from quadsense.methods.consensus.anderson import Past, combined
 from quadsense.methods.consensus.program import (
     FIRST_CONE_PENALTY,
     ByDiagonal,

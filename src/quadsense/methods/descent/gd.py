@@ -29,7 +29,7 @@ from quadsense.methods.base import (
     stride_of,
     works_on_device,
 )
-from quadsense.methods.descent.traits import (
+from quadsense.methods.descent import (
     ClosedFormTraits,
     DescentOptions,
     GradientDescentTraits,

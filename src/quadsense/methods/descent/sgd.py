@@ -33,6 +33,7 @@ from quadsense.methods.base import (
     Warm,
     start_matrix,
 )
+from quadsense.methods.descent import SGD_BATCH, StochasticDescentTraits
 from quadsense.methods.descent.gd import (
     PASSES_PER_CHANGE,
     STRIDE_ENTRIES,
@@ -40,7 +41,6 @@ from quadsense.methods.descent.gd import (
     DescentProgram,
     DescentState,
 )
-from quadsense.methods.descent.traits import SGD_BATCH, StochasticDescentTraits
 from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because
 

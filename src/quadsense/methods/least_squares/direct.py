@@ -24,6 +24,7 @@ from quadsense.core.sums import ROUNDINGS
 from quadsense.device import chosen, scalar, waits
 from quadsense.methods.active_set import nearest_within
 from quadsense.methods.base import DEVICE_STEPS_PER_LOOK, MAX_REFINEMENTS, SHORT_STRIDE_FLOPS
+from quadsense.methods.least_squares import FEW_UNKNOWNS
 from quadsense.methods.least_squares.bounds import (
     INWARD_SHARE,
     MAX_EXACT_COST,
@@ -36,7 +37,6 @@ from quadsense.methods.least_squares.program import (
     Rows,
     SquaresProgram,
 )
-from quadsense.methods.least_squares.traits import FEW_UNKNOWNS
 from quadsense.system.watch import eigen_flops, look
 
 Array = npt.NDArray[Any]

@@ -165,7 +165,7 @@ def on_face(program: SquaresProgram, state: SquaresState, X: Array) -> SquaresSt
     last = np.inf
     best: tuple[Array, Vector, QuadraticPoint] | None = None
     for _ in range(MAX_NEWTON_STEPS):
-        now = program.cost.point(cone.beside(cone.pack(X @ X.conj().T)))
+        now = program.cost.point(cone.placed(cone.pack(X @ X.conj().T)))
         T = 2.0 * np.asarray(now.slope) + E.T @ mu
         missing = targets - np.asarray(now.values)[rows]
         slope = 2.0 * _flat(cone.unpack(T) @ X)
@@ -182,10 +182,10 @@ def on_face(program: SquaresProgram, state: SquaresState, X: Array) -> SquaresSt
     X, mu, now = best
     if np.any(mu * sides < 0.0):  # an end that would be left inwards
         return None
-    state = changed(state, factor=X, rows=rows, mu=cone.beside(mu))
+    state = changed(state, factor=X, rows=rows, mu=cone.placed(mu))
     judge, mu = judge_of(program), state.mu
     loose = judge.loose(rows, now.values[rows], mu, program.lo[rows], program.hi[rows])
-    T = 2.0 * now.slope + cone.beside(E).T @ mu
+    T = 2.0 * now.slope + cone.placed(E).T @ mu
     judged = judge.judge(now.x, now.cost, T, loose, mass(program, now.values, mu))
     if crossed(program, now, KEPT_ROOM * state.room).size:
         return None

@@ -97,7 +97,7 @@ class MissesProgram:
     @cached_property
     def eye(self) -> Array:
         """The identity."""
-        return self.F.beside(np.eye(self.n))
+        return self.F.placed(np.eye(self.n))
 
     @cached_property
     def half(self) -> Vector:
@@ -181,12 +181,12 @@ def prepare(problem: Problem) -> MissesProgram | None:
     w = np.where(live, question.weights, 0.0)
     weight = power_of_four(float(w.max()))
     F = problem.rows.at_work()
-    there = problem.ends.each(F.beside) if F.waits else problem.ends
+    there = problem.ends.each(F.placed) if F.waits else problem.ends
     asked = gap = float(getattr(problem.options, "gap", GapOptions.gap))
     if step_flops(F) + min(system_flops(F, 0.5 * F.m)) <= SHORT_STRIDE_FLOPS:
         gap = min(gap, GAP_GOAL)
     lo, hi = np.where(live, question.lo, -np.inf), np.where(live, question.hi, np.inf)
-    lo, hi, w = map(F.beside, (lo / scale, hi / scale, w / weight))
+    lo, hi, w = map(F.placed, (lo / scale, hi / scale, w / weight))
     return MissesProgram(problem, F, there, lo, hi, w, scale, weight, AIMED_GAP * gap, asked)
 
 

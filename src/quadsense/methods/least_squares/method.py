@@ -25,7 +25,7 @@ from quadsense.methods.base import (
 from quadsense.methods.consensus.method import Consensus, PreparedConsensus
 from quadsense.methods.consensus.program import program_of
 from quadsense.methods.consensus.steps import ConsensusState, pulling, start
-from quadsense.methods.least_squares import direct, hinge
+from quadsense.methods.least_squares import LeastSquaresTraits, direct, hinge
 from quadsense.methods.least_squares.bounds import (
     KEPT_ROOM,
     MAX_TRUE_GAP_RATIO,
@@ -63,7 +63,6 @@ from quadsense.methods.least_squares.program import (
     packed,
     prepare,
 )
-from quadsense.methods.least_squares.traits import LeastSquaresTraits
 from quadsense.methods.traits import GapOptions
 from quadsense.proofs.rounding import PRODUCT_UNDERFLOW
 from quadsense.vocabulary import Claim, because

@@ -26,7 +26,7 @@ from quadsense.core.sums import SPARE
 from quadsense.device import numbers, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import Problem
-from quadsense.methods.least_squares.traits import MAX_FORMED_UNKNOWNS, TYPICAL_STEPS
+from quadsense.methods.least_squares import MAX_FORMED_UNKNOWNS, TYPICAL_STEPS
 from quadsense.system.watch import eigen_flops, look, real_flops
 
 Array = npt.NDArray[Any]
@@ -83,7 +83,7 @@ class LeastSquaresCone:
     is_complex, psd : bool
     trace : float or None
         What the trace must be, where it is known and `psd`.
-    beside : callable
+    placed : callable
         Puts arrays where the rows live.
     on_device : bool
         Whether packed vectors are on a device, where a look at a number waits.
@@ -93,7 +93,7 @@ class LeastSquaresCone:
     is_complex: bool
     psd: bool
     trace: float | None = None
-    beside: Callable[[Any], Any] = field(default=np.asarray, compare=False)
+    placed: Callable[[Any], Any] = field(default=np.asarray, compare=False)
     on_device: bool = False
 
     @cached_property
@@ -109,7 +109,7 @@ class LeastSquaresCone:
     @cached_property
     def identity(self) -> Vector:
         """I, packing."""
-        return self.beside(np.concatenate([np.ones(self.n), np.zeros(self.size - self.n)]))
+        return self.placed(np.concatenate([np.ones(self.n), np.zeros(self.size - self.n)]))
 
     @cached_property
     def size(self) -> int:
@@ -364,7 +364,7 @@ class Quadratic:
             return v if flat is None else v - (flat @ v) * flat
 
         first = np.random.default_rng(0).standard_normal(self.cone.size)
-        v = across(self.cone.beside(first))
+        v = across(self.cone.placed(first))
         if not v.any():
             return 0.0, 0.0
         steps = min(LANCZOS_STEPS, self.cone.size)
@@ -525,11 +525,11 @@ def prepare(
             return None
         lo, hi = lo.copy(), hi.copy()
         lo[row], hi[row] = -np.inf, np.inf
-    cone = LeastSquaresCone(F.n, F.is_complex, question.psd, trace, F.beside, there)
+    cone = LeastSquaresCone(F.n, F.is_complex, question.psd, trace, F.placed, there)
     p = packed(cone, question.prior) / scale if alpha else np.zeros_like(cone.identity)
-    weights, b, lo, hi = map(F.beside, (weights, b, lo, hi))
+    weights, b, lo, hi = map(F.placed, (weights, b, lo, hi))
     cost = Quadratic(F, cone, weights, b, alpha, p)
-    ends = problem.ends.each(F.beside) if there else problem.ends
+    ends = problem.ends.each(F.placed) if there else problem.ends
     return SquaresProgram(problem, question, cost, lo, hi, ends, row, scale, weight)
 
 
@@ -554,7 +554,7 @@ def packed(cone: LeastSquaresCone, P: Any) -> Vector:
     """A matrix, or a number for a multiple of I, packed."""
     if np.ndim(P) == 0:
         return float(P) * cone.identity
-    return cone.pack(cone.beside(np.asarray(P, cone.dtype)))
+    return cone.pack(cone.placed(np.asarray(P, cone.dtype)))
 
 
 def trace_row(F: Sensing, question: Question) -> int | None:

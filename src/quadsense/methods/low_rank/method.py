@@ -31,12 +31,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from quadsense.arrays import Array, is_numpy, to_numpy
-from quadsense.core.lbfgs import Memory
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.records import changed
+from quadsense.core.secants import Memory
 from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import COLD, Problem, Stepped, Warm, nothing, own, stride_of
+from quadsense.methods.low_rank import LEAN_BYTES, LIFT, READINGS_PER_STEP, LowRankTraits
 from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_unit
 from quadsense.methods.low_rank.phases import (
     FIRST_DAMPING,
@@ -80,7 +81,6 @@ from quadsense.methods.low_rank.steps import (
     quasi_newton_step,
     turned,
 )
-from quadsense.methods.low_rank.traits import LEAN_BYTES, LIFT, READINGS_PER_STEP, LowRankTraits
 from quadsense.system.machine import FLOAT64_BYTES
 from quadsense.system.watch import look
 from quadsense.vocabulary import Claim, because

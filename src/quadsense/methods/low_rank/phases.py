@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from quadsense.core.lbfgs import Memory
 from quadsense.core.records import changed
+from quadsense.core.secants import Memory
+from quadsense.methods.low_rank import LIFT
 from quadsense.methods.low_rank.passes import FactorPoint, evaluate, rounding_share, within_rounding
 from quadsense.methods.low_rank.program import LowRankProgram, Matrix, Vector, rows_are_ample
 from quadsense.methods.low_rank.rest import corrected, fits_exactly, is_settled, settled
 from quadsense.methods.low_rank.starts import descent_row, random_start
 from quadsense.methods.low_rank.steps import balanced, turned
-from quadsense.methods.low_rank.traits import LIFT
 from quadsense.vocabulary import Reason, because
 
 
@@ -332,7 +332,7 @@ def _restart(problem: LowRankProgram, state: LowRankState) -> LowRankState:
     """Begin the next attempt: a lift, from a random factor or from the least squares so far.
 
     Of sparse rows a local minimum is often wrong in few unknowns only. The extra room of a lift
-    from there lets them pass, or some of those that missed rows see are thrown elsewhere; with all
+    from there lets them pass, or some of those that missed rows see are put elsewhere; with all
     weights as they are, for weights of limited spread lead back to where this came from.
     """
     starts = state.starts + 1
@@ -347,7 +347,7 @@ def _restart(problem: LowRankProgram, state: LowRankState) -> LowRankState:
         return begin(problem, state, Y, Phase.LIFT, last)
     if local and starts % 4 != 1 and len(state.best) == state.rank:
         base = state.best if starts % 4 == 2 else state.anchor
-        return begin(problem, state, thrown(problem, base, rng), Phase.SQUARES, last)
+        return begin(problem, state, relocated(problem, base, rng), Phase.SQUARES, last)
     return begin(problem, state, Y, Phase.LIFT)
 
 
@@ -365,11 +365,11 @@ def _grow(problem: LowRankProgram, state: LowRankState) -> LowRankState:
     return begin(problem, state, np.concatenate([state.anchor, row]), Phase.SQUARES)
 
 
-# Unknowns that are thrown elsewhere at once, at most.
-MAX_THROWN = 3
+# Unknowns that are put elsewhere at once, at most.
+MAX_RELOCATED = 3
 
 
-def thrown(problem: LowRankProgram, Y: Matrix, rng: np.random.Generator) -> Matrix:
+def relocated(problem: LowRankProgram, Y: Matrix, rng: np.random.Generator) -> Matrix:
     """Return a factor some columns of which, that a missed row sees, are somewhere else nearby.
 
     For sparse rows: an unknown is seen by few of them, so that the others hardly mind.
@@ -384,7 +384,9 @@ def thrown(problem: LowRankProgram, Y: Matrix, rng: np.random.Generator) -> Matr
     moved = Y.copy()
     reads = np.sqrt(np.sum(np.abs(point.P) ** 2, axis=0))
     seen = abs(U)
-    for row in rng.choice(blame.size, size=int(rng.integers(1, MAX_THROWN + 1)), p=blame / total):
+    for row in rng.choice(
+        blame.size, size=int(rng.integers(1, MAX_RELOCATED + 1)), p=blame / total
+    ):
         columns = U.indices[U.indptr[row] : U.indptr[row + 1]]
         column = int(rng.choice(columns))
         # As far as the row reads, or as all that see the unknown do, or between.

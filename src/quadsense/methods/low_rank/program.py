@@ -19,7 +19,7 @@ from quadsense.measurements.arrays import SPARSE_SHARE
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import beneath
 from quadsense.methods.base import MIN_AMPLE_ROWS, Problem
-from quadsense.methods.low_rank.traits import LIFT, READINGS_PER_STEP
+from quadsense.methods.low_rank import LIFT, READINGS_PER_STEP
 from quadsense.system.machine import Scratch
 
 Matrix = npt.NDArray[Any]
@@ -577,9 +577,9 @@ def prepare(
         See `LowRankProgram`.
     """
     F = Sensing.of(U)
-    b, delta = F.beside(b), F.beside(delta)
-    wanted = None if wanted is None else F.beside(wanted)
-    bounds = None if bounds is None else bounds.each(F.beside)
+    b, delta = F.placed(b), F.placed(delta)
+    wanted = None if wanted is None else F.placed(wanted)
+    bounds = None if bounds is None else bounds.each(F.placed)
     with np.errstate(under="ignore"):
         weight = compact((float(delta.min()) / delta) ** 2)
     low: Sensing | None = None

@@ -53,7 +53,7 @@ class HeldReadings:
     goal: Vector
     side: Vector
 
-    def beside(self, other: HeldReadings) -> HeldReadings:
+    def joined(self, other: HeldReadings) -> HeldReadings:
         """The same and others after it."""
         return HeldReadings(
             np.concatenate([self.index, other.index]),
@@ -88,7 +88,7 @@ def pressing(
     new = ~np.isin(now.index, held.index)
     if not new.any():
         return None
-    return held.beside(HeldReadings(now.index[new], now.goal[new], now.side[new]))
+    return held.joined(HeldReadings(now.index[new], now.goal[new], now.side[new]))
 
 
 def to_hold(problem: LowRankProgram, point: FactorPoint) -> HeldReadings | None:
@@ -524,7 +524,7 @@ def _with_heavy_rows_held(
     for _ in range(MAX_HEAVY_ROUNDS if heavy.size else 0):
         both = HeldReadings(heavy, goal, np.zeros(heavy.size))
         if held is not None:
-            both = both.beside(held)
+            both = both.joined(held)
         light = beside_held(free, both)
         found = moved_onto(problem, point, both, 0.0)
         beside = evaluate(light, found.Y, 0.0)

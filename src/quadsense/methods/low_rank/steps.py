@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.sparse.linalg import splu
 
-from quadsense.core.lbfgs import Memory, direction, dot, remember
+from quadsense.core.secants import Memory, direction, dot, remember
 from quadsense.device import chosen, inverse, numbers, scalar, waits
 from quadsense.methods.low_rank.passes import (
     EPS,

@@ -70,7 +70,7 @@ class SeenRows:
         self.m, self.unknowns = L.shape
         self.n = self.unknowns
 
-    def beside(self, values: Any) -> Any:
+    def placed(self, values: Any) -> Any:
         """The values as they are."""
         return values
 
@@ -142,7 +142,7 @@ class GradientSystem(KernelSystem):
     ) -> None:
         weights = 1.0 / E
         self.at, self.E, self.weights = coordinates, E, weights
-        self.eye = coordinates.F.beside(np.eye(coordinates.n, dtype=coordinates.dtype))
+        self.eye = coordinates.F.placed(np.eye(coordinates.n, dtype=coordinates.dtype))
         self.enough, self.single = max(enough, ROUGH_RESIDUAL), single
         total = scalar(weights.sum())
         values, vectors = np.linalg.eigh(coordinates.adjoint(weights) / total)

@@ -27,7 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quadsense.core.products import Array, Vector
+from quadsense.measurements.blockwise import spread
 from quadsense.measurements.sensing import Sensing
+from quadsense.methods.minimax import FIRST, LEAST, MORE, MOST, grows
 from quadsense.methods.minimax import program as some_rows
 from quadsense.methods.minimax.program import (
     IterationState,
@@ -36,7 +38,6 @@ from quadsense.methods.minimax.program import (
     verdict,
     worst_ratio,
 )
-from quadsense.methods.minimax.traits import FIRST, LEAST, MORE, MOST, grows
 from quadsense.system.watch import look
 
 UNEVEN_SIZE_RATIO = 4.0
@@ -242,7 +243,7 @@ def _unit(F: Sensing) -> int:
 def _first_rows(problem: GrowingProgram) -> Index:
     """Rows from everywhere, those that feel A most, and all that stand for constraints."""
     F = problem.F
-    first, sizes = F.spread(FIRST * _unit(F)), F.sizes / problem.delta
+    first, sizes = spread(F.m, FIRST * _unit(F)), F.sizes / problem.delta
     if first.size < F.m and float(np.max(sizes)) > UNEVEN_SIZE_RATIO * float(np.median(sizes)):
         count = min(MORE * _unit(F), F.m)
         first = np.union1d(first, np.argpartition(-sizes, count - 1)[:count])

@@ -20,7 +20,7 @@ from quadsense.core.sums import ROUNDINGS, SPARE
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.balance import UNNOTICED_SHARE, balanced
 from quadsense.methods.base import COLD, MAX_FORMED_ORDER, Problem, Stepped, Warm, own, start_matrix
-from quadsense.methods.minimax import growing
+from quadsense.methods.minimax import MinimaxTraits, growing
 from quadsense.methods.minimax import program as all_rows
 from quadsense.methods.minimax.coordinates import by_gram
 from quadsense.methods.minimax.growing import GrowingProgram, as_growing, worth
@@ -31,7 +31,6 @@ from quadsense.methods.minimax.program import (
     prepare,
     reading_rounding,
 )
-from quadsense.methods.minimax.traits import MinimaxTraits
 from quadsense.proofs.symmetric import check_proof
 from quadsense.system.watch import part
 from quadsense.vocabulary import Claim, Reason, because
@@ -95,7 +94,7 @@ class Stages:
         if not isinstance(self.fast, GrowingProgram):
             return None
         near = (np.asarray(fit) - start_matrix(self.problem)) / self.asked.scale
-        return self.fast.F.beside(near)
+        return self.fast.F.placed(near)
 
     def program(self, stage: Stage) -> MinimaxProgram:
         """The linear program of a stage."""

@@ -35,7 +35,7 @@ from quadsense.methods.conic.program import SIGNS, KernelProgram, Mask
 from quadsense.methods.conic.program import prepare as prepare_kernel
 from quadsense.methods.conic.solve import MAX_STEPS, dual_of
 from quadsense.methods.conic.system import ROUGH_RESIDUAL, KernelSystem, system_of
-from quadsense.methods.least_squares.traits import MAX_FORMED_UNKNOWNS
+from quadsense.methods.least_squares import MAX_FORMED_UNKNOWNS
 from quadsense.methods.minimax.coordinates import (
     GradientCoordinates,
     SeenRows,
@@ -209,11 +209,11 @@ class MinimaxProgram:
 
     def system_of(self, weights: Vector) -> KernelSystem | None:
         """The same of other weights."""
-        kernel, equal = self.kernel, self.F.beside(np.zeros(weights.size, bool))
+        kernel, equal = self.kernel, self.F.placed(np.zeros(weights.size, bool))
         E = 1.0 / np.maximum(weights / float(np.max(weights)), MIN_WEIGHT)
         at = kernel.coordinates(self.F, DIAGONAL_SHIFT, kernel.kept)
         try:
-            return system_of(at, self.F.beside(E), equal, ROUGH_RESIDUAL, True)
+            return system_of(at, self.F.placed(E), equal, ROUGH_RESIDUAL, True)
         except LinAlgError:
             return None
 
@@ -282,7 +282,7 @@ def least_squares(
         for _ in range(rounds):
             if system is None:
                 break
-            step, _, _ = system.solve(np.zeros_like(x), F.beside(program.b - values))
+            step, _, _ = system.solve(np.zeros_like(x), F.placed(program.b - values))
             trial = to_numpy(F.forward(x + step))
             after = float(heavy @ (trial - program.b) ** 2)
             if after < cost:
@@ -299,7 +299,7 @@ def projected(program: MinimaxProgram, y: Vector) -> Vector:
     F, system = program.F, program.system
     if system is None:
         return y
-    y = F.beside(y)
+    y = F.placed(y)
     with LENIENT():
         return to_numpy(y - system.solve(F.adjoint(y), np.zeros_like(y))[1])
 
@@ -430,7 +430,7 @@ def _begun(program: MinimaxProgram, state: IterationState) -> steps.KernelState:
     kernel, F = program.kernel, program.F
     y = (to_numpy(F.forward(state.x)) - program.b) / program.delta**2
     size = float(np.max(np.abs(y), initial=0.0)) or 1.0
-    return steps.first(kernel, state.x / kernel.scale, F.beside(y / size))
+    return steps.first(kernel, state.x / kernel.scale, F.placed(y / size))
 
 
 def advance(
@@ -496,7 +496,7 @@ def _bounded(program: MinimaxProgram, state: IterationState, y: Vector) -> Itera
     y = allowed(y, lower, upper)
     if not (np.isfinite(y).all() and y.any()):
         return state
-    left = float(np.linalg.norm(to_numpy(program.F.adjoint(program.F.beside(y)))))
+    left = float(np.linalg.norm(to_numpy(program.F.adjoint(program.F.placed(y)))))
     # Computed, not proved: the certificate proves it once, at the end, and the norm of a fit too.
     norm = min(program.max_norm, ASSUMED_FACTOR * float(np.linalg.norm(state.x)))
     bound = float(y @ program.b - left * norm) / float(np.abs(y) @ program.delta)

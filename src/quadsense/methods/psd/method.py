@@ -28,13 +28,12 @@ from quadsense.methods.base import (
     own,
     start_matrix,
 )
+from quadsense.methods.conic import interior_fits
 from quadsense.methods.conic.coordinates import forward_error, positive_part
 from quadsense.methods.conic.method import Conic, ConicProgram, ConicState
-from quadsense.methods.conic.traits import interior_fits
 from quadsense.methods.minimax.program import AskedRows, asked
-from quadsense.methods.psd import phases
+from quadsense.methods.psd import PsdTraits, evaluation_flops, phases
 from quadsense.methods.psd.phases import ConeProgram, prepare
-from quadsense.methods.psd.traits import PsdTraits, evaluation_flops
 from quadsense.proofs.positive import PsdCertificate, certify
 from quadsense.vocabulary import Claim, because
 

@@ -29,10 +29,11 @@ from quadsense.core.records import cached_property
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.base import PROGRESS_SHARE
 from quadsense.methods.cg.system import CGSystem
+from quadsense.methods.conic import CONE_DECOMPOSITIONS, interior_fits, newton_flops
 from quadsense.methods.conic.coordinates import forward_error, positive_part
 from quadsense.methods.conic.program import MARGIN_ROUNDINGS, MAX_MARGIN, MIN_MARGIN, KernelProgram
 from quadsense.methods.conic.solve import RatioState, advance_ratio, ratio_program, start_ratio
-from quadsense.methods.conic.traits import CONE_DECOMPOSITIONS, interior_fits, newton_flops
+from quadsense.methods.psd import evaluation_flops
 from quadsense.methods.psd.searches import (
     NearestState,
     ProjectedState,
@@ -47,7 +48,6 @@ from quadsense.methods.psd.searches import (
     suits_symmetric,
     symmetric_system,
 )
-from quadsense.methods.psd.traits import evaluation_flops
 from quadsense.proofs.positive import PsdCertificate, certify, lift_floor
 from quadsense.proofs.symmetric import NORM_FACTOR
 from quadsense.system.watch import eigen_flops
@@ -152,7 +152,7 @@ def prepare(
         keep = values > m * EPS * values[-1]
         basis = None if bool(np.all(keep)) else vectors[:, keep]
     rows = F.within(basis) if basis is not None else F if works is None else works
-    wide = Intervals.of(*map(rows.beside, (intervals.lo, intervals.hi, intervals.unit)))
+    wide = Intervals.of(*map(rows.placed, (intervals.lo, intervals.hi, intervals.unit)))
     k = rows.n
     ends = np.concatenate([intervals.lo, intervals.hi])
     ends = ends[np.isfinite(ends)]
@@ -166,8 +166,8 @@ def prepare(
     error = forward_error(rows, np.sqrt(size) * np.eye(k))
     margin = np.clip(MARGIN_ROUNDINGS * error / intervals.unit, MIN_MARGIN, MAX_MARGIN)
     limit = max_trace if np.isfinite(max_trace) else NORM_FACTOR * n * size
-    inner = wide.widened(rows.beside(1.0 - margin))
-    return ConeProgram(F, rows, basis, intervals, wide, inner, rows.beside(near), floor, limit)
+    inner = wide.widened(rows.placed(1.0 - margin))
+    return ConeProgram(F, rows, basis, intervals, wide, inner, rows.placed(near), floor, limit)
 
 
 class SearchVerdict(StrEnum):

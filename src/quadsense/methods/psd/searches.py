@@ -39,13 +39,13 @@ from typing import Any
 import numpy as np
 
 from quadsense.core.intervals import ZERO_SHARE, Array, Intervals, Real
-from quadsense.core.lbfgs import Memory, direction, remember, scaled
+from quadsense.core.secants import Memory, direction, remember, scaled
 from quadsense.device import numbers, scalar, waits
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods.cg import residuals
 from quadsense.methods.cg.system import CGSystem
 from quadsense.methods.conic.coordinates import cholesky, positive_part
-from quadsense.methods.psd.traits import kept_pairs
+from quadsense.methods.psd import kept_pairs
 from quadsense.system.watch import eigen_flops, look
 
 MAX_TRIALS = 12  # evaluations of a line search before it gives up
