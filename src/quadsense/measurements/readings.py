@@ -1,8 +1,4 @@
-"""Readings as people have them, and as methods see them.
-
-People have counts, noise of known size, stacks of images, missing readings; methods have readings
-and tolerances of rows of unit norm.
-"""
+"""Readings as people have them: counts, noise of known size, stacks of images, missing readings."""
 
 from __future__ import annotations
 
@@ -12,10 +8,8 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import Array, Vector, as_numbers, compact, like, to_numpy
-from quadsense.core.intervals import Intervals
+from quadsense.arrays import as_numbers, to_numpy
 from quadsense.core.noise import CONFIDENCE, bounds_from_counts, delta_from_sigma
-from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.validate import checked_bounds, checked_tolerance, checked_vector
 from quadsense.typing import MissingName, is_number
 
@@ -191,112 +185,3 @@ def _without(m: int, of: str, given: GivenReadings, absent: npt.NDArray[np.bool_
         each = checked_vector("weights", 1.0 if weights is None else weights, m, True, of=of)
         weights = np.where(absent, 0.0, each)
     return given._replace(delta=None, rtol=0.0, bounds=(lo, hi) if asked else None, weights=weights)
-
-
-# --- readings of rows of unit norm ----------------------------------------------------------------
-
-
-HARMLESS = 1e20
-"""Size of a reading, in units of the largest that some row asks for, that no fit has."""
-
-LARGEST_READING = 1e290
-"""Largest reading or tolerance of a row of unit norm, and inverse of the largest that is too small:
-sums over rows, and the scales that methods bring them to, stay within float64."""
-
-MOST_DIGITS = 1e60
-"""Largest size over smallest tolerance that methods are given; 1e36 is beyond float64 anyway."""
-
-
-class UnitReadings(NamedTuple):
-    """Readings and tolerances of the unit rows, each of shape (m,).
-
-    `telling` is 1.0 for rows that say something of A, 0.0 for rows of zeros and for those with
-    intervals so wide that they were narrowed. `least` is the smallest tolerance, `largest` the
-    largest sum of the size of a reading and its tolerance.
-    """
-
-    b: Array
-    delta: Array
-    telling: Array
-    least: float
-    largest: float
-
-
-def unit_readings(rows: Sensing, ends: Intervals, judged: bool) -> UnitReadings:
-    """Return readings and tolerances of unit rows, of the intervals `unit_intervals`."""
-    b, delta, every = ends.reading if ends.even else ends.middle(), ends.unit, rows.nonzero
-    telling: Any = None  # all, or as `every` says
-    if rows.has_zero_rows:
-        telling = to_numpy(every) > 0
-        b, delta = np.where(telling, b, 0.0), np.where(telling, delta, 1.0)
-    if ends.even and telling is None:
-        least, largest = ends.extremes
-    else:
-        least, largest = float(delta.min()), float((np.abs(b) + delta).max())
-    if judged and largest > HARMLESS * least:
-        live = np.ones(len(b), dtype=bool) if telling is None else telling
-        b, delta, live = _narrowed(b, delta, live)
-        every = compact(like(live, rows.norms))
-        least, largest = float(delta.min()), float((np.abs(b) + delta).max())
-    if rows.xp is not np:
-        b, delta = like(b, rows.norms), like(delta, rows.norms)
-    return UnitReadings(b, delta, every, least, largest)
-
-
-def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]:
-    """Return intervals within what a fit may read, and which rows say something all the same."""
-    forced = np.maximum(np.abs(b) - delta, 0.0)  # the least that a row makes A read
-    least = float(np.min(delta, where=live, initial=np.inf))
-    most = HARMLESS * max(float(forced.max()), least if np.isfinite(least) else 1.0)
-    lo, hi = np.maximum(b - delta, -most), np.minimum(b + delta, most)
-    wide = (np.abs(b) + delta > most) & live
-    b, delta = np.where(wide, lo / 2 + hi / 2, b), np.where(wide, hi / 2 - lo / 2, delta)
-    # Far below what rounding leaves of such readings:
-    return b, np.maximum(delta, most / MOST_DIGITS), live & ~wide
-
-
-def unit_intervals(given: Intervals, norms: Vector, b: Vector, of: str, judged: bool) -> Intervals:
-    """Return the intervals of rows divided by their norms.
-
-    Parameters
-    ----------
-    given : Intervals
-        Of the user's rows.
-    norms, b : ndarray of shape (m,)
-        Of these rows, and their readings, for messages.
-    of : {"U", "mix"}
-        What has a row for each.
-    judged : bool
-        Whether a fit is judged by them; otherwise they are a unit of error only.
-    """
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        ends = given.over(norms)
-        least, largest = ends.extremes if ends.below is ends.above else (0.0, 0.0)
-    usual = least > 0.0 and 2.0 / LARGEST_READING < largest < LARGEST_READING
-    if usual and judged and ends.allowance is None:  # as most are: by their extremes
-        return ends
-    sizes = np.abs(ends.reading)
-    kept = np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0)
-    if not ends.even:
-        kept &= np.all(ends.sides == given.sides, axis=0) | (norms == 0)
-    if not kept.all():
-        i = int(np.argmin(kept))
-        raise ValueError(
-            f"row {i} of {of} has norm {norms[i]:.3g}, which takes b[{i}] = "
-            f"{float(b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "
-            "float64's range when scaled to a unit row: rescale the row"
-        )
-    for part in () if not judged else (ends.above,) if ends.even else (ends.below, ends.above):
-        sizes = np.maximum(sizes, np.where(np.isfinite(part), np.abs(part), 0.0))
-    largest = float(sizes.max())
-    something = largest > 0.0 or bool(np.any(given.reading[norms > 0] != 0.0))
-    tiny = something and largest < 1.0 / LARGEST_READING
-    if largest > LARGEST_READING or tiny:
-        i = int(np.argmax(sizes))
-        word = "large" if largest > 1.0 else "small"
-        raise ValueError(
-            f"readings and tolerances are too {word} to compute with in float64: for a row of "
-            f"unit norm that of row {i} is {sizes[i]:.3g}; divide b and delta (or bounds) by a "
-            "common factor, and A is divided by it, too"
-        )
-    return ends

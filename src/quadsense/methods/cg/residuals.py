@@ -119,13 +119,9 @@ class Span:
         k = self.size
         triangle = np.zeros_like(self.triangle, shape=(room, room))
         triangle[:k, :k] = self.triangle[:k, :k]
-        return replace(
-            self,
-            directions=_grown(self.directions[:k], room),
-            images=_grown(self.images[:k], room),
-            triangle=triangle,
-            steps=_grown(self.steps[:k], room),
-        )
+        parts = (_grown(each[:k], room) for each in (self.directions, self.images, self.steps))
+        directions, images, steps = parts
+        return replace(self, directions=directions, images=images, triangle=triangle, steps=steps)
 
     def add(
         self, w: Vector, q: Vector, z: Vector, S: Inexact | None, roundoff: float = 0.0
@@ -336,10 +332,6 @@ def _begun(
     )  # fmt: skip
 
 
-def _fresh_span(state: CGState, double: bool) -> Span:
-    return Span.empty(state.base, state.z, np.float64 if double else np.float32, whole=False)
-
-
 def advance(system: CGSystem, state: CGState, steps: int) -> CGState:
     """Take up to `steps` steps; fewer where the state is finished before.
 
@@ -475,7 +467,9 @@ def _begun_anew(state: CGState) -> CGState:
     A recomputed z is not orthogonal to coarser images, and directions made orthogonal to them
     could not reach that part of it.
     """
-    return changed(state, base=state.x, span=_fresh_span(state, state.double))
+    dtype = np.float64 if state.double else np.float32
+    span = Span.empty(state.base, state.z, dtype, whole=False)
+    return changed(state, base=state.x, span=span)
 
 
 def _kept(system: CGSystem, state: CGState, direction: CGDirection) -> Inexact | None:
