@@ -44,13 +44,10 @@ from quadsense.measurements.gram import (
     is_orthonormal,
 )
 from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.readings import (
-    GivenReadings,
-    interpreted,
-)
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.storage import StoredMeasurements
 from quadsense.measurements.validate import (
+    GivenReadings,
     check_beside,
     checked_bounds,
     checked_mix,
@@ -58,6 +55,7 @@ from quadsense.measurements.validate import (
     checked_tolerance,
     checked_vector,
     checked_weights,
+    interpreted,
     rows_chosen,
 )
 from quadsense.system.threads import one_blas_thread
