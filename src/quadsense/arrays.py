@@ -249,7 +249,7 @@ def placed(values: npt.ArrayLike, other: Array, order: Literal["C", "K"] = "C") 
 
 @lru_cache(maxsize=8)
 def few_ones(count: int) -> Vector:
-    """Return that many ones, at most `FEW`, to be read only: those that an earlier call made."""
+    """Return `count` ones, at most `FEW`, to be read only: those that an earlier call made."""
     ones = np.ones(count)
     ones.flags.writeable = False
     return ones

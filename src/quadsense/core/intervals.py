@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from quadsense.arrays import LONG, Vector, compact
+from quadsense.arrays import LONG, Vector, compact, like, to_numpy
 from quadsense.core.records import cached_property, record
 from quadsense.device import scalar
 
@@ -266,6 +266,12 @@ class Intervals:
             )
         return np.asarray(self.reading + np.where(upper | lower, shift, 0.0))
 
+    def centers(self) -> Vector:
+        """Return the middles; of one end that end, and 0 where there is none."""
+        one = np.where(np.isfinite(self.above), self.above, -self.below)
+        one = self.reading + np.where(np.isfinite(one), one, 0.0)
+        return np.where(self.sides.all(axis=0), self.middle(), one)
+
     def ratios(self, z: Any, error: Any = 0.0) -> Vector:
         """Return how far values lean out of their intervals: 1 is an end.
 
@@ -410,3 +416,112 @@ class Intervals:
         allowance = None if self.allowance is None else change(self.allowance)
         below = above if self.even else change(self.below)
         return Intervals(reading, below, above, change(self.unit), self.outright, allowance)
+
+
+# --- of rows of unit norm: what methods see ------------------------------------------------------
+
+
+HARMLESS = 1e20
+"""Size of a reading, in units of the largest that some row asks for, that no fit has."""
+
+LARGEST_READING = 1e290
+"""Largest reading or tolerance of a row of unit norm, and inverse of the largest that is too small:
+sums over rows, and the scales that methods bring them to, stay within float64."""
+
+MOST_DIGITS = 1e60
+"""Largest size over smallest tolerance that methods are given; 1e36 is beyond float64 anyway."""
+
+
+class UnitReadings(NamedTuple):
+    """Readings and tolerances of the unit rows, each of shape (m,).
+
+    `telling` is 1.0 for rows that say something of A, 0.0 for rows of zeros and for those with
+    intervals so wide that they were narrowed. `least` is the smallest tolerance, `largest` the
+    largest sum of the size of a reading and its tolerance.
+    """
+
+    b: Any
+    delta: Any
+    telling: Any
+    least: float
+    largest: float
+
+
+def unit_readings(rows: Any, ends: Intervals, judged: bool) -> UnitReadings:
+    """Return readings and tolerances of rows of unit norm with these intervals."""
+    b, delta, every = ends.reading if ends.even else ends.middle(), ends.unit, rows.nonzero
+    telling: Any = None  # all, or as `every` says
+    if rows.has_zero_rows:
+        telling = to_numpy(every) > 0
+        b, delta = np.where(telling, b, 0.0), np.where(telling, delta, 1.0)
+    if ends.even and telling is None:
+        least, largest = ends.extremes
+    else:
+        least, largest = float(delta.min()), float((np.abs(b) + delta).max())
+    if judged and largest > HARMLESS * least:
+        live = np.ones(len(b), dtype=bool) if telling is None else telling
+        b, delta, live = _narrowed(b, delta, live)
+        every = compact(like(live, rows.norms))
+        least, largest = float(delta.min()), float((np.abs(b) + delta).max())
+    if rows.xp is not np:
+        b, delta = like(b, rows.norms), like(delta, rows.norms)
+    return UnitReadings(b, delta, every, least, largest)
+
+
+def _narrowed(b: Vector, delta: Vector, live: Any) -> tuple[Vector, Vector, Any]:
+    """Return intervals within what a fit may read, and which rows say something all the same."""
+    forced = np.maximum(np.abs(b) - delta, 0.0)  # the least that a row makes A read
+    least = float(np.min(delta, where=live, initial=np.inf))
+    most = HARMLESS * max(float(forced.max()), least if np.isfinite(least) else 1.0)
+    lo, hi = np.maximum(b - delta, -most), np.minimum(b + delta, most)
+    wide = (np.abs(b) + delta > most) & live
+    b, delta = np.where(wide, lo / 2 + hi / 2, b), np.where(wide, hi / 2 - lo / 2, delta)
+    # Far below what rounding leaves of such readings:
+    return b, np.maximum(delta, most / MOST_DIGITS), live & ~wide
+
+
+def unit_intervals(given: Intervals, norms: Vector, b: Vector, of: str, judged: bool) -> Intervals:
+    """Return the intervals of rows divided by their norms.
+
+    Parameters
+    ----------
+    given : Intervals
+        Of the user's rows.
+    norms, b : ndarray of shape (m,)
+        Of these rows, and their readings, for messages.
+    of : {"U", "mix"}
+        What has a row for each.
+    judged : bool
+        Whether a fit is judged by them; otherwise they are a unit of error only.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        ends = given.over(norms)
+        least, largest = ends.extremes if ends.below is ends.above else (0.0, 0.0)
+    usual = least > 0.0 and 2.0 / LARGEST_READING < largest < LARGEST_READING
+    if usual and judged and ends.allowance is None:  # as most are: by their extremes
+        return ends
+    sizes = np.abs(ends.reading)
+    kept = np.isfinite(ends.reading) & np.isfinite(ends.unit) & (ends.unit > 0)
+    if not ends.even:
+        kept &= np.all(ends.sides == given.sides, axis=0) | (norms == 0)
+    if not kept.all():
+        i = int(np.argmin(kept))
+        raise ValueError(
+            f"row {i} of {of} has norm {norms[i]:.3g}, which takes b[{i}] = "
+            f"{float(b[i]):.3g} or its tolerance {float(given.unit[i]):.3g} out of "
+            "float64's range when scaled to a unit row: rescale the row"
+        )
+    for part in () if not judged else (ends.above,) if ends.even else (ends.below, ends.above):
+        sizes = np.maximum(sizes, np.where(np.isfinite(part), np.abs(part), 0.0))
+    largest = float(sizes.max())
+    something = largest > 0.0 or bool(np.any(given.reading[norms > 0] != 0.0))
+    tiny = something and largest < 1.0 / LARGEST_READING
+    if largest > LARGEST_READING or tiny:
+        i = int(np.argmax(sizes))
+        word = "large" if largest > 1.0 else "small"
+        raise ValueError(
+            f"readings and tolerances are too {word} to compute with in float64: for a row of "
+            f"unit norm that of row {i} is {sizes[i]:.3g}; divide b and delta (or bounds) by a "
+            "common factor, and A is divided by it, too"
+        )
+    return ends

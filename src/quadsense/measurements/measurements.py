@@ -23,7 +23,14 @@ from quadsense.arrays import (
     placed,
     to_numpy,
 )
-from quadsense.core.intervals import EXACTNESS, KIND_EXACTNESS, Intervals
+from quadsense.core.intervals import (
+    EXACTNESS,
+    KIND_EXACTNESS,
+    Intervals,
+    UnitReadings,
+    unit_intervals,
+    unit_readings,
+)
 from quadsense.core.noise import CONFIDENCE
 from quadsense.core.records import cached_property
 from quadsense.measurements.constraints import Constraint, checked_constraints, with_constraints
@@ -37,16 +44,10 @@ from quadsense.measurements.gram import (
     is_orthonormal,
 )
 from quadsense.measurements.mixed import Mixed
-from quadsense.measurements.readings import (
-    GivenReadings,
-    UnitReadings,
-    interpreted,
-    unit_intervals,
-    unit_readings,
-)
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.storage import StoredMeasurements
 from quadsense.measurements.validate import (
+    GivenReadings,
     check_beside,
     checked_bounds,
     checked_mix,
@@ -54,6 +55,7 @@ from quadsense.measurements.validate import (
     checked_tolerance,
     checked_vector,
     checked_weights,
+    interpreted,
     rows_chosen,
 )
 from quadsense.system.threads import one_blas_thread
@@ -77,11 +79,9 @@ def _mix_of(rows: Sensing, mix: MatrixLike | None) -> MatrixLike | None:
     return own if mix is None else mix
 
 
-def _of_intervals(ends: Intervals) -> Vector:
-    """Return the middles of intervals; of one with one end that end, and 0 where there is none."""
-    one = np.where(np.isfinite(ends.above), ends.above, -ends.below)
-    one = ends.reading + np.where(np.isfinite(one), one, 0.0)
-    return np.where(ends.sides.all(axis=0), ends.middle(), one)
+def _all_known(b: Vector) -> bool:
+    """Return whether no reading is NaN."""
+    return not math.isnan(np.minimum.reduce(b, axis=None, initial=np.inf))
 
 
 class Measurements(StoredMeasurements):
@@ -170,10 +170,12 @@ class Measurements(StoredMeasurements):
             rows, of = Mixed.over(rows, checked_mix(mix, rows.m)), "mix"
         if bounds is not None and (delta is not None or rtol != 0.0):
             raise ValueError("bounds replaces delta and rtol: give either, not both")
-        b, delta, rtol, bounds, weights, self.missing = interpreted(
-            rows.m, of, GivenReadings(b, delta, rtol, bounds, weights), frame,
-            sigma=sigma, shots=shots, confidence=confidence, missing=missing,
-        )  # fmt: skip
+        usual = sigma is None and shots is None and frame is None and missing == "raise"
+        if not (usual and type(b) is np.ndarray and b.dtype == np.float64 and _all_known(b)):
+            b, delta, rtol, bounds, weights, self.missing = interpreted(
+                rows.m, of, GivenReadings(b, delta, rtol, bounds, weights), frame,
+                sigma=sigma, shots=shots, confidence=confidence, missing=missing,
+            )  # fmt: skip
         readings = None if b is None else checked_vector("b", b, rows.m, of=of)
         self.weights = None if weights is None else checked_weights(weights, rows.m, of)
         if bounds is not None:
@@ -210,7 +212,7 @@ class Measurements(StoredMeasurements):
         self._readings = readings if b is None else b
         if b is None:
             assert ends is not None
-            b = _of_intervals(ends)
+            b = ends.centers()
         on_host = rows.xp is np
         self.b = b if on_host else like(b, rows.norms)
         self.tolerance = None
@@ -288,7 +290,7 @@ class Measurements(StoredMeasurements):
         ends = self.ends or Intervals(b, nothing, nothing, np.ones(self.m))
         below = Intervals.between(lo, hi, norms[self.m :], ends.typical_unit(norms[: self.m]))
         other = object.__new__(Measurements)
-        other._fill(rows, np.append(b, _of_intervals(below)), Intervals.joined(ends, below))
+        other._fill(rows, np.append(b, below.centers()), Intervals.joined(ends, below))
         other._take(self)
         other.from_bounds = self.from_bounds
         other.constraints, other._plain, other.judged = found, self, self.judged

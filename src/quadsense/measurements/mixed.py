@@ -16,10 +16,10 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, is_numpy, to_numpy
 from quadsense.core import products
+from quadsense.core.intervals import LARGEST_READING
 from quadsense.core.products import FEATURE_ROWS
 from quadsense.core.records import cached_property
 from quadsense.measurements.arrays import SPARSE_SHARE
-from quadsense.measurements.readings import LARGEST_READING
 from quadsense.measurements.sensing import Sensing
 from quadsense.measurements.views import is_sparse
 from quadsense.system.machine import BLOCK_ELEMENTS
@@ -358,7 +358,7 @@ class Mixed(Sensing):
             return self._bordered(self.head.gram())
         raw, W = self._raw, self.weights
         K, whole = np.zeros((self.m, self.m)), slice(0, raw.m)
-        for part in raw.slices(raw.m):
+        for part in raw.kind.slices(raw.m):
             K += W[:, part] @ np.asarray((W @ to_numpy(raw.gram_block(part, whole)).T).T)
         return 0.5 * (K + K.T)
 
@@ -409,7 +409,7 @@ class Mixed(Sensing):
         raw, tail, count = self._raw, self.tail, self.m - self.tail.m
         scales = self.weights.data[:count]
         found, rest = np.empty((tail.m, count)), slice(count, raw.m)
-        for part in raw.slices(max(raw.m - count, raw.n)):
+        for part in raw.kind.slices(max(raw.m - count, raw.n)):
             if part.start < count:
                 rows = slice(part.start, min(part.stop, count))
                 inner = to_numpy(raw.gram_block(rows, rest))
@@ -543,7 +543,7 @@ def _sizes(raw: Sensing, W: Weights) -> Vector:
     (p, m), n = W.shape, raw.n
     found = np.zeros(p)
     if not sp.issparse(W) and float(p) * n * n > float(m) * (n + p):
-        for part in raw.slices(m):
+        for part in raw.kind.slices(m):
             images = W @ to_numpy(raw.gram_block(part, slice(0, m))).T
             found += np.einsum("ij,ij->i", images, W[:, part])
         return np.sqrt(np.maximum(found, 0.0))

@@ -19,7 +19,7 @@ from quadsense.core import products
 from quadsense.core.cholesky import squared_moduli
 from quadsense.core.intervals import UNIT
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray, on_device, put, waits
+from quadsense.device import DeviceArray, put, waits
 from quadsense.measurements import blockwise
 from quadsense.measurements.arrays import Dense
 from quadsense.measurements.blockwise import Weigh
@@ -103,11 +103,9 @@ class Sensing(Portable):
         self.factors: Array | None  # None: 1
         self._is_unit = factors is None
         if factors is None and not kind.has_zero_rows:
+            ones = few_ones(self.m) if xp is np and self.m <= FEW else xp.ones_like(held)
+            self.squares, self.factors = compact(ones), compact(1.0 / held)
             self.has_zero_rows = False
-            if xp is np and self.m <= FEW:
-                self.squares, self.factors = few_ones(self.m), 1.0 / held
-            else:
-                self.squares, self.factors = compact(xp.ones_like(held)), compact(1.0 / held)
         elif factors is None:
             self.squares = xp.astype(held > 0, held.dtype)
             self.factors = self.squares / xp.where(held > 0, held, 1.0)
@@ -397,10 +395,6 @@ class Sensing(Portable):
 
     # --- blocks of rows ----------------------------------------------------------------------
 
-    def slices(self, width: int | None = None) -> Iterator[slice]:
-        """Return slices of rows whose temporaries, `width` numbers per row, stay within a block."""
-        return self.kind.slices(width)
-
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Yield dense rows ``v_i``, one block at a time."""
         for part, rows in dense_blocks(self.kind):
@@ -436,13 +430,6 @@ class Sensing(Portable):
     def placed(self, values: Any) -> Array:
         """Return a NumPy array where the rows live, in the namespace of products with them."""
         return values if type(values) is type(self.squares) else put(values, self.squares)
-
-    def nearby(self, values: npt.NDArray[Any]) -> Any:
-        """Return a NumPy array where products are made, though they come out as NumPy's."""
-        kind = self.kind
-        if isinstance(kind, OnNumpy) and (work := kind.kind.held_as("device")) is not None:
-            return on_device(values, work.held_norms)
-        return values
 
     def _vector(self, values: Any) -> Array:
         """Return a NumPy vector where the rows live."""

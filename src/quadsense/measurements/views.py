@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, to_numpy
 from quadsense.core.records import cached_property
-from quadsense.device import put
+from quadsense.device import on_device, put
 from quadsense.measurements.arrays import Dense, Sparse
 from quadsense.measurements.parted import Parted
 from quadsense.measurements.probes import (
@@ -385,6 +385,13 @@ def is_dense(kind: Any) -> bool:
 def is_sparse(kind: Any) -> bool:
     """Return whether the rows are held sparse."""
     return isinstance(beneath(kind), Sparse)
+
+
+def nearby(kind: Any, values: npt.NDArray[Any]) -> Any:
+    """Return a NumPy array where products are made, though they come out as NumPy's."""
+    if isinstance(kind, OnNumpy) and (work := kind.kind.held_as("device")) is not None:
+        return on_device(values, work.held_norms)
+    return values
 
 
 def norms_of(rows: Dense, scales: Array) -> Array:

@@ -23,6 +23,7 @@ from quadsense.core.question import Question
 from quadsense.core.sums import DOWN, ROUNDINGS, SPARE, UP, sum_error
 from quadsense.device import algebra
 from quadsense.measurements.sensing import Sensing
+from quadsense.measurements.views import nearby
 from quadsense.proofs.definite import MAX_GRAM_ROWS, factorisation_error, first_shift, spectrum
 from quadsense.proofs.rounding import COMPLEX, OF_NORMS, unmixing_error
 from quadsense.system.watch import BLOCK_FLOPS, Stop, look
@@ -106,7 +107,7 @@ def smallest_eigenvalue_bound(F: Sensing, y: Real) -> float:
     S = F.adjoint(y)
     formed = (m + SPARE) * unit * weight
     look(2.0 * float(n) * n * n)
-    guess = _least_eigenvalue(F.nearby(S))
+    guess = _least_eigenvalue(nearby(F.kind, S))
     slack = 2.0 * factorisation_error(n, max(weight, abs(guess)), unit)
     # Of S as it lies in memory: the other triangle is as near to that of ``F*(y)``, conjugated.
     S = S.T if S.flags.c_contiguous else S

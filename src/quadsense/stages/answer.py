@@ -591,8 +591,7 @@ def _advice(data: Measurements, matrix: SensedMatrix, status: Status) -> tuple[A
     if b.min() < 0.0:
         return ()
     A, shift = to_numpy(matrix.form.dense()), 1e-6 * float(b.max())
-    moved = A.copy()
-    moved.reshape(-1)[:: len(A) + 1] += shift
+    moved = A + shift * np.eye(len(A))
     if shift > 0.0 and cholesky(moved) is not None:
         return ()
     smallest = float(np.linalg.eigvalsh(A)[0])

@@ -16,13 +16,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, like, placed, to_numpy
+from quadsense.core.intervals import HARMLESS, UnitReadings
 from quadsense.core.matrix import FactorForm, MeasuredForm, SensedMatrix
 from quadsense.core.records import changed, record
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import Columns
 from quadsense.measurements.gram import ExplicitGram, make_gram
 from quadsense.measurements.oracle import checked_square
-from quadsense.measurements.readings import HARMLESS, UnitReadings
 from quadsense.measurements.sensing import Sensing
 from quadsense.methods import COLD, METHODS, Method, Problem, Warm
 from quadsense.methods.base import nothing, own

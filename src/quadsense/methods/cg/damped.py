@@ -40,7 +40,7 @@ from quadsense.methods.base import (
     product_flops,
     stride_of,
 )
-from quadsense.methods.cg import ConjugateGradientTraits
+from quadsense.methods.cg import ConjugateGradientTraits, plain_steps
 from quadsense.methods.cg.system import (
     MAX_DOUBLE_ORDER,
     STEP_FLOPS,
@@ -80,8 +80,9 @@ EXPECTED_STEPS = 40.0
 MIN_STEPS = 15.0
 """Steps that a system takes without a preconditioner, at least."""
 
-MAX_RANK_DAMPING = 1e-6
-"""Damping, for a unit diagonal, below which the factor shows whether F is of full rank."""
+MAX_RANK_DAMPING = 1e-4
+"""Damping, for a unit diagonal, below which the factor shows whether F is of full rank: pivots that
+stand clear of 0 (see `Sensing.learn_rank`) do so without it."""
 
 SUM_ERRORS = 2.0
 """Bound on the error of the readings of ``P + A``, in units of that of a matrix of the norm of both
@@ -213,8 +214,16 @@ class DampedProgram:
 
     @cached_property
     def is_small(self) -> bool:
-        """Whether a factorization costs less than the few steps that any system takes."""
-        return self.problem.gram is None and self.factor_flops <= MIN_STEPS * self.step_flops
+        """Whether a factorization costs less than the steps that the system is expected to take."""
+        if self.problem.gram is not None:
+            return False
+        if self.factor_flops <= MIN_STEPS * self.step_flops:
+            return True
+        if not (self.explicit and self.alpha > 0.0 and self.may_factor):
+            return False
+        gain = self.top / math.sqrt(self.goal * self.alpha)
+        steps = plain_steps(self.F.m, self.F.unknowns, gain)
+        return self.factor_flops <= steps * self.step_flops
 
     @cached_property
     def is_direct(self) -> bool:
@@ -261,7 +270,8 @@ class DampedProgram:
             M = self.F.normal(self.w / self.top**2, dtype)
         add_to_diagonal(M, self.alpha / self.top**2)
         found = scaled_factor(M)
-        if self.is_direct and self.whole and self.alpha < MAX_RANK_DAMPING * self.top**2:
+        known = self.whole and isinstance(found.upper, np.ndarray)
+        if known and self.alpha < MAX_RANK_DAMPING * self.top**2:
             self.problem.rows.learn_rank(found.upper.diagonal(), self.side)
         return found
 

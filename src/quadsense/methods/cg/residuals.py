@@ -118,13 +118,9 @@ class Span:
         k = self.size
         triangle = np.zeros_like(self.triangle, shape=(room, room))
         triangle[:k, :k] = self.triangle[:k, :k]
-        return replace(
-            self,
-            directions=_grown(self.directions[:k], room),
-            images=_grown(self.images[:k], room),
-            triangle=triangle,
-            steps=_grown(self.steps[:k], room),
-        )
+        parts = (_grown(each[:k], room) for each in (self.directions, self.images, self.steps))
+        directions, images, steps = parts
+        return replace(self, directions=directions, images=images, triangle=triangle, steps=steps)
 
     def add(
         self, w: Vector, q: Vector, z: Vector, S: Inexact | None, roundoff: float = 0.0
