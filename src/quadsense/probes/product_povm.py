@@ -18,13 +18,13 @@ import scipy.sparse as sp
 
 from quadsense.arrays import Array, Vector, as_numbers
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray, put, waits
+from quadsense.device import DeviceArray, placeholder, put, waits
 from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
 from quadsense.measurements.gram import Diagonal
 from quadsense.measurements.probes import Probes
+from quadsense.probes.grid import Factors, Grid
 from quadsense.probes.observables import EIGENVECTORS
 from quadsense.system.machine import BLOCK_ELEMENTS, MAX_FORMED_BYTES
-from quadsense.system.watch import look
 from quadsense.typing import to_list
 
 EPS = float(np.finfo(np.float64).eps)
@@ -39,14 +39,8 @@ MIN_EIGENVALUE = 1e-14
 MAX_SKEW = 1e-10
 """Largest ``||E - E*||``, and negative eigenvalue, as a share of ``||E||``, that is rounding."""
 
-CALL_FLOPS = 2e4
-"""Operations in the time that Python takes for a product by itself."""
-
 PAULI = "XYZ"
 """Settings of the table "pauli", in their order; each has the eigenvalues 1 and -1 as outcomes."""
-
-Factors = list[npt.NDArray[Any]]
-"""One array per factor."""
 
 
 def product_povm(effects: Sequence[Any], settings: Any = None, *, device: Any = None) -> Probes:
@@ -255,144 +249,6 @@ def _mix(confusions: Factors, settings: npt.NDArray[np.int64]) -> sp.csr_array:
     return found
 
 
-# --- settings and outcomes -------------------------------------------------------------------
-
-
-class Grid:
-    """Settings and outcomes of every factor: products with tables, one factor at a time.
-
-    `settings` are (k, q); `counts`, `outcomes` and `widths` say how many settings and outcomes
-    each factor has, and how long what they read is.
-    """
-
-    def __init__(
-        self,
-        settings: npt.NDArray[np.int64],
-        counts: list[int],
-        outcomes: list[int],
-        widths: list[int],
-    ) -> None:
-        self.settings, self.counts, self.outcomes = settings, counts, outcomes
-        self.widths, self.per_setting = widths, prod(outcomes)
-
-    @cached_property
-    def is_full(self) -> bool:
-        """Whether all combinations of settings are read, of which those measured are taken.
-
-        Otherwise those with the same first settings are read together.
-        """
-        full = paths = 0.0
-        combined, below = 1, prod(self.counts)
-        for j, (count, outcomes) in enumerate(zip(self.counts, self.outcomes, strict=True)):
-            rest = prod(self.widths[j:]) ** 2
-            combined, below = combined * count * outcomes, below // count
-            begun = len(np.unique(self._combined // below))
-            full += combined * rest + CALL_FLOPS
-            paths += begun * (prod(self.outcomes[: j + 1]) * rest + CALL_FLOPS)
-        return full <= paths
-
-    @cached_property
-    def _combined(self) -> npt.NDArray[np.int64]:
-        """Number of each setting among all combinations, (k,)."""
-        return np.ravel_multi_index(tuple(self.settings.T), self.counts).astype(np.int64)
-
-    @cached_property
-    def _places(self) -> npt.NDArray[np.int64]:
-        """Where each row is among all combinations of settings and outcomes."""
-        places = np.zeros((len(self.settings), 1), dtype=np.int64)
-        for j, (count, outcomes) in enumerate(zip(self.counts, self.outcomes, strict=True)):
-            own = self.settings[:, j, None] * outcomes + np.arange(outcomes)
-            places = places[:, :, None] * (count * outcomes) + own[:, None, :]
-            places = places.reshape(len(self.settings), -1)
-        return places.ravel()
-
-    def _placed(self, beside: Array) -> Any:
-        """The same where an array is; kept there, for they are as many as rows."""
-        if not waits(beside):
-            return self._places
-        kept = self.__dict__.get("_kept")
-        if kept is None or kept.tensor.device != beside.tensor.device:
-            kept = self.__dict__["_kept"] = put(self._places, beside)
-        return kept
-
-    @cached_property
-    def is_even(self) -> bool:
-        """Whether all combinations of settings were measured equally often."""
-        often = np.bincount(self._combined, minlength=prod(self.counts))
-        return bool(often.min() == often.max())
-
-    @cached_property
-    def most_equal(self) -> int:
-        """How often a setting occurs at most."""
-        return int(np.unique(self._combined, return_counts=True)[1].max())
-
-    @cached_property
-    def _sorted(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-        """An order of the settings in which equal beginnings are next to each other."""
-        order = np.argsort(self._combined, kind="stable")
-        return order, self.settings[order]
-
-    def expanded(self, X: Array, tables: Factors) -> Array:
-        """What every row reads: ``(x) tables_j X``, (K_1 ... K_q, k) to (m, k)."""
-        count = int(X.shape[1])
-        if self.is_full:
-            for table in tables:
-                look()
-                flat = table.reshape(-1, table.shape[2])
-                X = X.reshape(flat.shape[1], -1).T @ flat.T
-            return X.reshape(count, -1)[:, self._placed(X)].T
-        order, chosen = self._sorted
-        kind = np.result_type(X, tables[0])
-        found = np.empty((len(chosen), count, self.per_setting), kind)
-
-        def walk(j: int, X: Array, first: int, last: int) -> None:
-            if j == len(tables):
-                found[order[first:last]] = X.reshape(count, -1)
-                return
-            for here, then in _runs(chosen[:, j], first, last):
-                own = tables[j][chosen[here, j]]
-                walk(j + 1, X.reshape(own.shape[1], -1).T @ own.T, here, then)
-
-        walk(0, X, 0, len(chosen))
-        return found.swapaxes(1, 2).reshape(-1, count)
-
-    def contracted(self, Y: Array, tables: Factors) -> Array:
-        """``sum_i y_i (x) tables_j,i``: (m, k) to (K_1 ... K_q, k)."""
-        count = int(Y.shape[1])
-        if self.is_full:
-            combined = prod(self.counts) * self.per_setting
-            full = np.zeros_like(Y, shape=(combined, count), dtype=np.result_type(Y, tables[0]))
-            if self.most_equal == 1:
-                full[self._placed(Y)] = Y
-            else:
-                np.add.at(full, self._places, Y)
-            for table in tables:
-                look()
-                flat = table.reshape(-1, table.shape[2])
-                full = full.reshape(len(flat), -1).T @ flat
-            return full.reshape(count, -1).T
-        order, chosen = self._sorted
-        given = Y.reshape(len(chosen), self.per_setting, count).swapaxes(1, 2)
-
-        def walk(j: int, first: int, last: int) -> Array:
-            if j == len(tables):
-                return np.sum(given[order[first:last]], axis=0)
-            total: Array = 0.0
-            for here, then in _runs(chosen[:, j], first, last):
-                own = tables[j][chosen[here, j]]
-                total = total + own.T @ walk(j + 1, here, then).reshape(-1, len(own)).T
-            return total
-
-        return walk(0, 0, len(chosen)).reshape(-1, count)
-
-
-def _runs(values: npt.NDArray[np.int64], first: int, last: int) -> list[tuple[int, int]]:
-    """Where equal values begin and end, from `first` to `last`."""
-    look()
-    begins = first + np.flatnonzero(np.diff(values[first:last], prepend=-1))
-    return list(zip(begins.tolist(), [*begins[1:].tolist(), last], strict=True))
-
-
 # --- the rows --------------------------------------------------------------------------------
 
 
@@ -414,7 +270,7 @@ class ProductPovm(Probes):
         confusions: Factors | None = None,
         device: Any = None,
     ) -> None:
-        self.there = None if device is None else _on(device)
+        self.there = None if device is None else DeviceArray(placeholder(device))
         self.is_complex = any(np.iscomplexobj(each) for each in tables)
         kind = np.complex128 if self.is_complex else np.float64
         self.tables = [np.ascontiguousarray(each, dtype=kind) for each in tables]
@@ -596,19 +452,6 @@ class ProductPovm(Probes):
         first = np.ascontiguousarray(table[:, :1])  # few, and by the host
         values = self._alone.contracted(first, each)[:, 0]
         return Diagonal(put(values, weights), self.local, self.whole)
-
-
-def _on(device: Any) -> Any:
-    """Return an array of no length on a device of torch's."""
-    try:
-        import torch
-
-        return DeviceArray(torch.empty(0, dtype=torch.float64, device=device))
-    except ImportError:
-        raise ValueError("devices are torch's: pip install quadsense[torch]") from None
-    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"device {str(device)!r} is not there: {reason}") from None
 
 
 def _permuted(X: Any, order: list[int]) -> Any:

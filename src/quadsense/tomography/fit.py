@@ -138,7 +138,7 @@ def fit_state(
         table, shots = given.table / given.shots[:, None], given.shots
         even = known.is_pauli and errors is None and rows.grid.is_even and np.ptp(shots) == 0.0
         if prefer == "least_squares" and even:
-            sums, totals = pooled(rows, given.table)
+            sums, totals = pooled(rows.grid, given.table)
             rows, table, shots = tetrahedral(sums / totals, totals[0], device)
         weights = np.repeat(shots, table.shape[1])
         if prefer == "weighted":
