@@ -204,6 +204,47 @@ def test_of_even_settings_fewer_readings_have_the_same_estimate():
     assert np.abs(state.rho - plain.A).max() < 1e-5
 
 
+def test_weights_are_inverse_variances_of_frequencies():
+    cp = pytest.importorskip("cvxpy")
+    table = counted(random_state(4, 1, 3), settings_of(2), 50, 4)
+    state = fit_state(table, prefer="weighted")
+    mean = (table + 0.5) / 52.0
+    precision = 53.0 / (mean * (1.0 - mean))
+    U = quadsense.probes.product_povm(["pauli"] * 2)
+    rows = U.take(np.arange(36))
+    A = cp.Variable((4, 4), hermitian=True)
+    read = cp.real(cp.diag(rows.conj() @ A @ rows.T))
+    cost = cp.sum_squares(cp.multiply(np.sqrt(precision.ravel()), read - table.ravel() / 50))
+    problem = cp.Problem(cp.Minimize(cost), [A >> 0, cp.real(cp.trace(A)) == 1])
+    assert state.result.objective == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-6)
+    assert "weighted least squares" in str(state)
+
+
+@pytest.mark.parametrize("q", [4, pytest.param(5, marks=pytest.mark.deep)])
+def test_least_squares_are_those_of_a_first_order_solver(q):
+    cp = pytest.importorskip("cvxpy")
+    pytest.importorskip("scs")
+    n = 2**q
+    U = quadsense.probes.product_povm(["pauli"] * q)
+    p = U.forward(random_state(n, 3, 0)).clip(0.0).reshape(3**q, -1)
+    table = np.random.default_rng(0).multinomial(200, p / p.sum(axis=1, keepdims=True))
+    b = table.ravel() / 200
+    state = fit_state(table, prefer="least_squares")
+    # Of the sum of squares A is known by its coordinates alone, in which it is diagonal.
+    normal = U.normal_diagonal(np.ones(U.m))
+    center = normal.back(normal.into(U.adjoint(b)) / normal.values)
+    rest = float(b @ b) - float(np.vdot(center, U.adjoint(b)).real)
+    basis = np.array([normal.back(each).ravel() for each in np.eye(n * n)]).conj()
+    A = cp.Variable((n, n), hermitian=True)
+    away = cp.real(basis @ cp.vec(A - center, order="C"))
+    cost = cp.sum_squares(cp.multiply(np.sqrt(normal.values), away))
+    problem = cp.Problem(cp.Minimize(cost), [A >> 0, cp.real(cp.trace(A)) == 1])
+    wanted = problem.solve(solver="SCS", eps_abs=1e-9, eps_rel=1e-9, max_iters=50_000)
+    found = float(np.sum((U.forward(state.rho) - b) ** 2))
+    assert problem.status == "optimal"
+    assert found == pytest.approx(wanted + rest, rel=1e-6)
+
+
 @pytest.mark.parametrize("prefer", ["likelihood", "least_squares"])
 def test_the_estimate_is_the_same_where_the_steps_run_on_a_device(prefer):
     pytest.importorskip("torch")

@@ -300,6 +300,19 @@ def type_of(dtype: Any) -> Any:
     return getattr(torch_module(), np.dtype(dtype).name)
 
 
+def placeholder(device: Any) -> Tensor:
+    """Return a tensor of no length on a device, or an error that says why there is none."""
+    try:
+        import torch
+    except ImportError:
+        raise ValueError("devices are torch's: pip install quadsense[torch]") from None
+    try:
+        return torch.empty(0, dtype=torch.float64, device=device)
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device {str(device)!r} is not there: {reason}") from None
+
+
 def on_device(values: Any, other: DeviceArray) -> DeviceArray:
     """Return an array of the host on the device of another."""
     if isinstance(values, DeviceArray):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from quadsense.arrays import Array, is_tensor, namespace, to_numpy
 from quadsense.core import products
 from quadsense.core.records import cached_property
-from quadsense.device import DeviceArray, tensor_of
+from quadsense.device import DeviceArray, placeholder, tensor_of
 from quadsense.device import algebra as tensor_products
 from quadsense.measurements.arrays import Dense
 from quadsense.measurements.probes import Form, Probes
@@ -260,19 +260,13 @@ def elsewhere(U: Any, device: Any) -> Tensors:
     Memory of the host is pinned where it is, so that rows travel while others are used; where the
     system does not allow that they travel all the same.
     """
-    try:
-        import torch
-    except ImportError:
-        raise ValueError("devices are torch's: pip install quadsense[torch]") from None
+    wanted = placeholder(device).device
+    import torch
+
     if not is_tensor(U):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of arrays that may not be written to: none is
             U = torch.from_numpy(np.asarray(U))
-    try:
-        wanted = torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"device {str(device)!r} is not there: {reason}") from None
     release = _pinned(torch, U, wanted) if wanted.type == "cuda" else None
     found = Tensors(U, wanted)
     if release is not None:

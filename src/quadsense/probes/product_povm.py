@@ -1,8 +1,14 @@
-"""Products of local measurements: every qubit is measured in one of a few settings."""
+"""Products of local measurements: every qubit is measured in one of a few settings.
+
+A row is ``t_1 x t_2 x ... x t_q``; its number says which setting each factor was in, and which
+outcome each had. All products go one factor at a time, in local real coordinates of A, and cost
+little more than their results have numbers: rows are formed for nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -10,12 +16,22 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from quadsense.arrays import as_numbers
+from quadsense.arrays import Array, Vector, as_numbers
+from quadsense.core.records import cached_property
+from quadsense.device import DeviceArray, placeholder, put, waits
+from quadsense.measurements.arrays import LARGEST_NORM, SMALLEST_NORM
+from quadsense.measurements.gram import Diagonal
 from quadsense.measurements.probes import Probes
+from quadsense.probes.grid import Factors, Grid
 from quadsense.probes.observables import EIGENVECTORS
-from quadsense.probes.product_rows import Factors, ProductPovm, joint_basis
-from quadsense.system.machine import MAX_FORMED_BYTES
+from quadsense.system.machine import BLOCK_ELEMENTS, MAX_FORMED_BYTES
 from quadsense.typing import to_list
+
+EPS = float(np.finfo(np.float64).eps)
+"""Twice the unit roundoff."""
+
+MAX_CROSS_TERM = 1e-12
+"""Entries off the diagonal, relative to the matrix, that are rounding."""
 
 MIN_EIGENVALUE = 1e-14
 """Eigenvalues of an effect below this share of the largest count as 0."""
@@ -143,7 +159,7 @@ def _taken_apart(
     values = np.where(values > MIN_EIGENVALUE * values[..., -1:], values, 0.0)
     if np.all(values[..., :-1] == 0.0):
         return np.sqrt(values[..., -1:]) * vectors[..., -1], None
-    shared = [joint_basis(np.asarray(setting)) for setting in effects]
+    shared = [_joint(np.asarray(setting)) for setting in effects]
     if all(basis is not None for basis in shared):
         basis = np.array(shared)  # (S, d, R): columns
         weights = np.einsum("sdr,sode,ser->sor", basis.conj(), effects, basis).real
@@ -155,6 +171,21 @@ def _taken_apart(
         vectors.swapaxes(2, 3).reshape(count, outcomes * d, d),
         own.reshape(count, outcomes, outcomes * d),
     )
+
+
+def _joint(matrices: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+    """An orthonormal basis in which Hermitian matrices (k, d, d) are all diagonal, if there is one.
+
+    That of a sum with weights of no relation has it, if any has.
+    """
+    weights = np.random.default_rng(0).uniform(1.0, 2.0, len(matrices))
+    sizes = np.linalg.norm(matrices, axis=(1, 2))
+    weights /= np.where(sizes > 0.0, sizes, 1.0)
+    basis: npt.NDArray[Any] = np.linalg.eigh(np.einsum("k,kij->ij", weights, matrices))[1]
+    turned = basis.conj().T @ matrices @ basis
+    across = turned - np.einsum("kii->ki", turned)[:, :, None] * np.eye(len(basis))
+    small = np.linalg.norm(across, axis=(1, 2)) <= MAX_CROSS_TERM * sizes
+    return basis if bool(small.all()) else None
 
 
 def _settings(given: Any, counts: list[int]) -> npt.NDArray[np.int64]:
@@ -218,4 +249,244 @@ def _mix(confusions: Factors, settings: npt.NDArray[np.int64]) -> sp.csr_array:
     return found
 
 
-# --- settings and outcomes -------------------------------------------------------------------
+# --- the rows --------------------------------------------------------------------------------
+
+
+class ProductPovm(Probes):
+    """See `product_povm`.
+
+    `tables` are vectors t (S_j, R_j, d_j), R_j per setting; `confusions`, (S_j, outcomes, R_j), are
+    of which sums readings are, None where they are those of the rows. `there` is an array on the
+    device where methods work, None for the host: `forward`, `adjoint`, `local` and `whole` take
+    arrays of either.
+    """
+
+    storage = "product POVM"
+
+    def __init__(
+        self,
+        tables: Factors,
+        settings: npt.NDArray[np.int64],
+        confusions: Factors | None = None,
+        device: Any = None,
+    ) -> None:
+        self.there = None if device is None else DeviceArray(placeholder(device))
+        self.is_complex = any(np.iscomplexobj(each) for each in tables)
+        kind = np.complex128 if self.is_complex else np.float64
+        self.tables = [np.ascontiguousarray(each, dtype=kind) for each in tables]
+        self.settings, self.confusions = settings, confusions
+        self.widths = [each.shape[2] for each in self.tables]
+        self.outcomes = [each.shape[1] for each in self.tables]
+        self.n = prod(self.widths)
+        self.per_setting = prod(self.outcomes)
+        self.m = len(settings) * self.per_setting
+        _check_norms(self.tables)
+        self.grid = Grid(settings, [len(each) for each in tables], self.outcomes, self.widths)
+        found = [self._basis(j) for j in range(len(tables))]
+        self.bases, self.diagonals, alone = zip(*found, strict=True)
+        # Diagonal for weights per setting, or else for equal ones of all combinations.
+        self.by_setting = all(alone)
+        self.is_diagonal = self.by_setting or self.grid.is_even
+        # (S_j, R_j, K_j): what a matrix of the basis reads
+        self.real_tables = [
+            np.einsum("sra,kab,srb->srk", table.conj(), basis, table).real.copy()
+            for table, basis in zip(self.tables, self.bases, strict=True)
+        ]
+        self.into = [basis.conj().reshape(len(basis), -1) for basis in self.bases]
+        # Nested inner products of that many terms, into coordinates and with tables, which round
+        # too; moduli of coordinates grow on their way.
+        terms = 3.0 * sum(width * width for width in self.widths)
+        growth = prod(float(np.linalg.norm(np.abs(each), 2)) for each in self.into)
+        # The last term is that of a matrix made of a factor, over the least norm that it may have.
+        self.rounding = EPS * (terms * growth + self.n**1.25)
+
+    def _basis(self, j: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], bool]:
+        """Orthonormal Hermitian matrices (K, d, d), and the diagonals of ``F* F`` of each setting.
+
+        True where it is diagonal for each by itself; else it is for the sum of all.
+        """
+        plain = _hermitian_basis(self.widths[j], self.is_complex)
+        table = self.tables[j]
+        read = np.einsum("sra,kab,srb->srk", table.conj(), plain, table).real
+        if self.confusions is not None:
+            read = self.confusions[j] @ read
+        normals = read.swapaxes(1, 2) @ read
+        shared = _joint(normals)
+        turned = np.linalg.eigh(normals.sum(axis=0))[1] if shared is None else shared
+        diagonals = np.einsum("ki,skl,li->si", turned, normals, turned)
+        basis = np.einsum("ki,kab->iab", turned, plain)
+        return basis, np.maximum(diagonals, 0.0), shared is not None
+
+    # --- facts -------------------------------------------------------------------------------
+
+    @property
+    def works_there(self) -> bool:
+        """Whether there is a device, and all products can be made there."""
+        plain = self.grid.is_full and self.grid.most_equal == 1 and self.mix is None
+        return self.there is not None and plain
+
+    @cached_property
+    def held_norms(self) -> Array:
+        """Products of the local norms."""
+        norms = [np.linalg.norm(each, axis=2)[:, :, None] for each in self.tables]
+        return self.grid.expanded(np.ones((1, 1)), norms)[:, 0]
+
+    @cached_property
+    def adjoint_terms(self) -> int:
+        """Terms of the nested sums of `adjoint`: those of each factor, and of equal settings."""
+        nested = sum(len(table) * table.shape[1] for table in self.tables)
+        return min(self.m, nested + self.grid.most_equal)
+
+    def made_of(self) -> tuple[Any, ...]:
+        """The tables and the settings, and of which sums readings are."""
+        return self.tables, self.settings, self.confusions or ()
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def _parts_of(self, index: Any) -> list[npt.NDArray[Any]]:
+        """Vectors of each factor, (k, d_j), of those rows."""
+        setting, outcome = np.divmod(np.asarray(index, dtype=np.int64), self.per_setting)
+        digits = np.unravel_index(outcome, self.outcomes)
+        return [table[self.settings[setting, j], digits[j]] for j, table in enumerate(self.tables)]
+
+    def take(self, index: Array) -> Array:
+        """Those rows, dense."""
+        parts = self._parts_of(index)
+        count = len(parts[0])
+        return reduce(
+            lambda one, two: (one[:, :, None] * two[:, None, :]).reshape(
+                count, one.shape[1] * two.shape[1]
+            ),
+            parts,
+        )
+
+    # --- products ----------------------------------------------------------------------------
+
+    def times(self, X: Array) -> Array:
+        """``u_i* x``, some columns at a time."""
+        tables = [each.conj() for each in self.tables]
+        X = X.astype(self.dtype, copy=False)
+        parts = [self.grid.expanded(X[:, part], tables) for part in self._columns(X)]
+        return np.concatenate(parts, axis=1) if parts else np.zeros((self.m, 0), self.dtype)
+
+    def _columns(self, X: Array) -> list[slice]:
+        """Columns of a product that are made together."""
+        width = max(1, BLOCK_ELEMENTS // self.m)
+        return [slice(first, first + width) for first in range(0, int(X.shape[1]), width)]
+
+    def combine(self, Y: Array) -> Array:
+        """``sum_i u_i y_i``."""
+        Y = Y.astype(self.dtype, copy=False)
+        parts = [self.grid.contracted(Y[:, part], self.tables) for part in self._columns(Y)]
+        return np.concatenate(parts, axis=1) if parts else np.zeros((self.n, 0), self.dtype)
+
+    def forward(self, A: Array) -> Array:
+        """``u_i* A u_i``."""
+        return self.grid.expanded(self.local(A)[:, None], self.real_tables)[:, 0]
+
+    def adjoint(self, y: Array) -> Array:
+        """``sum_i y_i u_i u_i*``."""
+        return self.whole(self.grid.contracted(y[:, None], self.real_tables)[:, 0])
+
+    def squares(self, X: Array, factors: Array | None, signs: Array | None) -> Array:
+        """``sum_k s_k |f_i u_i* x_k|^2``: what ``X S X*`` reads."""
+        found = self.forward((X if signs is None else X * signs) @ X.conj().T)
+        return found if factors is None else found * factors * factors
+
+    def squared_columns(self, y: Array) -> Array:
+        """``sum_i y_i |u_ij|^2`` for every j."""
+        return self.grid.contracted(y[:, None], [np.abs(each) ** 2 for each in self.tables])[:, 0]
+
+    def gram(self, rows: slice, columns: slice) -> Array:
+        """``|<u_i, u_j>|^2``: products of those of each factor."""
+        one = self._parts_of(np.arange(rows.start, rows.stop))
+        two = self._parts_of(np.arange(columns.start, columns.stop))
+        inner = [a.conj() @ b.T for a, b in zip(one, two, strict=True)]
+        return np.abs(reduce(np.multiply, inner)) ** 2
+
+    # --- local coordinates -------------------------------------------------------------------
+
+    def local(self, A: Array) -> Vector:
+        """``<B_1 x ... x B_q, A>``, (K_1 ... K_q,); complex A Hermitian."""
+        q = len(self.widths)
+        order = [axis for j in range(q) for axis in (j, q + j)]
+        pairs = _permuted(A.reshape(self.widths + self.widths), order)
+        found = _turned(pairs, self.into).real
+        return found.copy() if waits(found) else np.ascontiguousarray(found)
+
+    def whole(self, c: Vector) -> Array:
+        """``sum_k c_k B_k1 x ... x B_kq``, (n, n)."""
+        q = len(self.widths)
+        spread = _turned(c, [each.conj().T for each in self.into])
+        pairs = spread.reshape([d for width in self.widths for d in (width, width)])
+        order = [2 * j for j in range(q)] + [2 * j + 1 for j in range(q)]
+        found = _permuted(pairs, order)
+        if not waits(found):
+            found = np.ascontiguousarray(found)
+        return found.reshape(self.n, self.n)
+
+    @cached_property
+    def _alone(self) -> Grid:
+        """The settings, without outcomes."""
+        ones = [1] * len(self.widths)
+        return Grid(self.settings, self.grid.counts, ones, self.widths)
+
+    def pooled(self, weights: Vector) -> Vector:
+        """Means of weights within each setting, or over all, one per reading."""
+        if not self.by_setting:
+            return np.zeros_like(weights) + weights.mean()
+        table = weights.reshape(len(self.settings), -1)
+        return (np.zeros_like(table) + table.mean(axis=1)[:, None]).reshape(-1)
+
+    def normal_diagonal(self, weights: Vector) -> Diagonal | None:
+        """``F* W F`` in local coordinates, where it is diagonal there; one weight per reading."""
+        if not self.is_diagonal:
+            return None
+        table = weights.reshape(len(self.settings), -1)
+        most = float(np.max(np.abs(weights)))
+        axis = 1 if self.by_setting else None
+        uneven = np.max(np.max(table, axis=axis) - np.min(table, axis=axis))
+        if float(uneven) > MAX_CROSS_TERM * most:
+            return None
+        each = [diagonal[:, None, :] for diagonal in self.diagonals]
+        first = np.ascontiguousarray(table[:, :1])  # few, and by the host
+        values = self._alone.contracted(first, each)[:, 0]
+        return Diagonal(put(values, weights), self.local, self.whole)
+
+
+def _permuted(X: Any, order: list[int]) -> Any:
+    """Return an array with its axes in another order."""
+    return DeviceArray(X.tensor.permute(order)) if waits(X) else X.transpose(order)
+
+
+def _turned(X: Array, matrices: Sequence[Array]) -> Array:
+    """``(x) matrices_j X``, flat."""
+    for matrix in matrices:
+        X = X.reshape(matrix.shape[1], -1).T @ matrix.T
+    return X.reshape(-1)
+
+
+def _hermitian_basis(d: int, is_complex: bool) -> npt.NDArray[Any]:
+    """Orthonormal matrices: symmetric ones, (d (d + 1)/2, d, d), or Hermitian ones, (d^2, d, d)."""
+    unit, found = np.eye(d), []
+    for a in range(d):
+        for b in range(a, d):
+            both = np.outer(unit[a], unit[b])
+            found.append(both if a == b else np.sqrt(0.5) * (both + both.T))
+            if is_complex and a != b:
+                found.append(np.sqrt(0.5) * 1j * (both - both.T))
+    return np.array(found)
+
+
+def _check_norms(tables: Factors) -> None:
+    """Refuse rows whose norms leave the range in which squares are safe."""
+    least = most = 0.0
+    for table in tables:
+        sizes = np.linalg.norm(table, axis=2)
+        logs = np.log(sizes[sizes > 0.0])
+        least, most = least + logs.min(initial=0.0), most + logs.max(initial=0.0)
+    if not np.log(SMALLEST_NORM) < least <= most < np.log(LARGEST_NORM):
+        raise ValueError(
+            f"effects: the norms of rows range from exp({least:.4g}) to exp({most:.4g}), out of "
+            "float64's range of squares: rescale the tables"
+        )

@@ -43,7 +43,11 @@ CONFIDENCE_STEPS = 12
 MIN_DOUBT = 1e-15
 """Doubt that no confidence below 1 leaves room for."""
 
-FITS = {"likelihood": "maximum likelihood", "least_squares": "least squares"}
+FITS = {
+    "likelihood": "maximum likelihood",
+    "least_squares": "least squares",
+    "weighted": "weighted least squares",
+}
 """Estimates in words."""
 
 
@@ -84,7 +88,7 @@ class StateEstimate:
         The density matrix.
     result : Result
         What `solve` returned: the objective with its proved bounds, the certificate.
-    prefer : {"likelihood", "least_squares"}
+    prefer : {"likelihood", "least_squares", "weighted"}
         Which estimate it is.
     confidence : float
         With which all intervals hold at once.
@@ -282,7 +286,7 @@ class StateEstimate:
             table, model, totals = given.table, self.probabilities, given.shots[:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
             terms = np.where(table > 0.0, table * np.log(table / (totals * model)), 0.0)
-        return 2.0 * float(terms.sum())
+        return max(0.0, 2.0 * float(terms.sum()))  # rounding apart
 
     @cached_property
     def _missed(self) -> Any:

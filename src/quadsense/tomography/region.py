@@ -21,9 +21,9 @@ from quadsense.arrays import Vector
 from quadsense.core.noise import bounds_from_counts
 from quadsense.core.records import cached_property
 from quadsense.interval import interval
+from quadsense.probes.grid import Grid
 from quadsense.probes.observables import observables
-from quadsense.probes.product_povm import product_povm
-from quadsense.probes.product_rows import ProductPovm
+from quadsense.probes.product_povm import ProductPovm, product_povm
 from quadsense.ranges import NothingFits
 from quadsense.tomography.bases import LETTERS, Bases, pauli_matrix, probes_of
 from quadsense.tomography.counts import Counts, Expectations
@@ -113,7 +113,7 @@ class Region:
         rows = product_povm(["pauli"] * q, settings)
         assert isinstance(rows, ProductPovm)
         self.rows = rows
-        sums, totals = pooled(rows, given.table)
+        sums, totals = pooled(rows.grid, given.table)
         strings = np.indices((len(PAULIS),) * q).reshape(q, -1).T
         self.places = np.flatnonzero((totals > 0.0) & strings.any(axis=1))
         self.strings, self.totals = strings[self.places], totals[self.places]
@@ -250,18 +250,18 @@ class Region:
         return min(1.0, float((1.0 + most + unseen) / n))
 
 
-def pooled(rows: ProductPovm, table: Vector) -> tuple[Vector, Vector]:
+def pooled(grid: Grid, table: Vector) -> tuple[Vector, Vector]:
     """Return sums of the parities of all Pauli strings, that of I first, and of how many results.
 
     Each string is read in every setting that has its letters.
     """
-    counts, tables = table.reshape(-1, 1), [PARITIES] * len(rows.tables)
-    sums = rows.grid.contracted(counts, tables)[:, 0]
-    if rows.grid.is_even and np.ptp(shots := table.sum(axis=1)) == 0.0:
-        often = len(shots) / prod(rows.grid.counts) * shots[0]
+    counts, q = table.reshape(-1, 1), len(grid.counts)
+    sums = grid.contracted(counts, [PARITIES] * q)[:, 0]
+    if grid.is_even and np.ptp(shots := table.sum(axis=1)) == 0.0:
+        often = len(shots) / prod(grid.counts) * shots[0]
         each = [float(len(LETTERS)), *[1.0] * len(LETTERS)]  # settings that read I, X, Y and Z
-        return sums, often * reduce(np.kron, [np.array(each)] * len(tables))
-    return sums, rows.grid.contracted(counts, [np.abs(each) for each in tables])[:, 0]
+        return sums, often * reduce(np.kron, [np.array(each)] * q)
+    return sums, grid.contracted(counts, [np.abs(PARITIES)] * q)[:, 0]
 
 
 def coefficients(C: npt.NDArray[Any], q: int) -> Vector:

@@ -165,7 +165,7 @@ class LeastSquaresCone:
 
     def _solved(self, A: Array, vectors: bool) -> tuple[Vector, Array]:
         """Eigenvalues of the lower triangle, and vectors; it may be overwritten."""
-        look(self.flops)
+        look(0.0 if self.on_device else self.flops)  # which says nothing of a device
         if self.on_device:
             return _on_device(A, vectors)
         solve = lapack.zheevd if self.is_complex else lapack.dsyevd
