@@ -87,7 +87,7 @@ def product(left: Iterable[Any], width: int, right: Rows) -> Iterator[list[int]]
     """Yield the rows of a product; rows of the right matrix are packed, `width` bits a left one."""
     size = len(right[0]) if right else 0
     count = (width + bits(right) + len(right).bit_length() + 9) // 8
-    need(len(right) * size * (8 * count) <= MAX_SUM, DIFFERENT)
+    need(max(len(right), size) * size * 8 * count <= MAX_SUM, DIFFERENT)
     half = 1 << (8 * count - 1)
     offset = int.from_bytes(half.to_bytes(count, "little") * size, "little")
     packed = [b"".join((x + half).to_bytes(count, "little") for x in row) for row in right]
