@@ -29,6 +29,8 @@ def plus(a: Number, b: Number) -> Number:
 
 
 def times(a: Number, b: Number) -> Number:
+    if not (a[1] or b[1]):
+        return a[0] * b[0], ZERO
     return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
 
 
@@ -119,7 +121,8 @@ class Claim:
         """Reading i of A."""
         if i >= self.live:
             return self.inner(self.forms[i - self.live], A)
-        return self.inner(self.sum_of([Fraction(1)], [self.u[i]]), A)
+        u, pairs = self.u[i], itertools.product(range(self.n), repeat=2)
+        return sum((times(conj(u[j]), times(A[j][k], u[k]))[0] for j, k in pairs), ZERO)
 
     def added(self, A: Any, t: Fraction, B: Any) -> Any:
         """``A + t B``."""
@@ -158,7 +161,7 @@ class Claim:
         if sigma is None or self.psd:
             norm = self.number("norm")
             return None if norm is None else norm * norm
-        total, rows = ZERO, []
+        total, rows, basis = ZERO, [], self.basis()
         for i in range(self.live):
             lo, hi = self.ends[i]
             if lo is not None and hi is not None:
@@ -167,13 +170,14 @@ class Claim:
                 most = abs(self.b[i]) + root_above(max(level, ZERO) / self.weights[i])
             else:
                 continue
-            largest = max(abs(self.read(E, i)) for E in self.basis())
-            scale = Fraction(1)
+            scale, row = Fraction(1), [self.read(E, i) for E in basis]
+            largest = max(map(abs, row))
             while largest and not 2**23 <= largest * scale < 2**24:
                 scale *= 2 if largest * scale < 2**23 else Fraction(1, 2)
-            rows.append((i, scale if largest else Fraction(2) ** 24))
-            total += (rows[-1][1] * most) ** 2
-        return total / sigma**2 if rows and self.sees(rows, sigma) else None
+            scale = scale if largest else Fraction(2) ** 24
+            rows.append([scale * each for each in row])
+            total += (scale * most) ** 2
+        return total / sigma**2 if rows and self.sees(rows, basis, sigma) else None
 
     def basis(self) -> list[Any]:
         """The matrices of one entry and its mirror image."""
@@ -188,11 +192,9 @@ class Claim:
                     found.append(E)
         return found
 
-    def sees(self, rows: list[tuple[int, Fraction]], sigma: Fraction) -> bool:
-        """Whether ``sum (D F(A))_i^2 >= sigma^2 ||A||^2``: its matrix in the entries of A."""
-        basis = self.basis()
-        maps = [[d * self.read(E, i) for E in basis] for i, d in rows]
-        M = [[sum((h[a] * h[b] for h in maps), ZERO) for b in range(len(basis))]
+    def sees(self, rows: list[list[Fraction]], basis: list[Any], sigma: Fraction) -> bool:
+        """Whether ``||D F(A)|| >= sigma ||A||``: by its matrix in the entries of A."""
+        M = [[sum((h[a] * h[b] for h in rows), ZERO) for b in range(len(basis))]
              for a in range(len(basis))]  # fmt: skip
         for a, E in enumerate(basis):
             M[a][a] -= sigma * sigma * self.inner(E, E)
