@@ -64,7 +64,7 @@ def of_many(seeds):
 # --- accepted ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [3, 9, 20, 37, 214, 279, 20002, 20009])
+@pytest.mark.parametrize("seed", [3, 9, 20, 37, 214, 279, 20002, 20009, 2000103])
 def test_what_is_written_of_a_solve_is_true_by_both_checkers(seed):
     found = [(name, held) for name, held in cases.of_seed(seed) if held]
     assert found

@@ -9,6 +9,7 @@ gives way, ``v = reading + y/(2w)``, so that no multiplier is a difference of re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -405,7 +406,8 @@ def _cost_unit(question: Question, scale: float, n: int) -> float:
     logarithms = question.term.logarithms or question.log_det
     if size == 0.0 and question.term.weighed and not logarithms:
         weights = question.weights[(question.weights > 0.0) & ~question.hard]
-        size = float(np.median(weights)) * scale**question.term.power if weights.size else 0.0
+        factors = [scale] * question.term.power  # a power would raise where it overflows
+        size = float(np.median(weights)) * math.prod(factors) if weights.size else 0.0
     if size == 0.0:
         size = question.alpha * scale * scale
     if logarithms:
