@@ -2,11 +2,10 @@
 
     python quadsense_check.py certificate.json
 
-It prints TRUE or FALSE with the numbers that decide; the exit status is 0 (true), 3 (not shown) or
-2 (the file is malformed). Every number is an integer times a power of two, or a fraction; quotients
-and roots are rounded to the side that weakens the claim, nothing else is rounded. Floats propose a
-Cholesky factor, which integers then judge (`is_positive`), and do nothing else. A complex p + iq is
-held as (p, q), a Hermitian R + iM as the real [[R, -M], [M, R]], which has the same signs.
+It prints TRUE or FALSE and why; the exit status is 0 (true), 3 (not shown) or 2 (malformed file).
+Numbers are integers times powers of two, or fractions; roots are rounded to the side that weakens
+the claim, nothing else is. Floats propose a Cholesky factor, which integers judge (`is_positive`).
+A complex p + iq is held as (p, q), a Hermitian R + iM as the real [[R, -M], [M, R]].
 """
 
 import base64
@@ -176,8 +175,7 @@ class Case:
         self.ridge, self.lower, self.upper, self.norm, self.shift, self.sigma = (
             self.array([held.get(name)], 1, name)[0] for name in NUMBERS
         )
-        signed = [self.ridge, *self.weights, *self.delta]
-        need(all((each or 0) >= 0 for each in signed), "a weight or delta is negative")
+        need(all((x or 0) >= 0 for x in [self.ridge, *self.weights, *self.delta]), "weights < 0")
         plain = "Hermitian" if self.is_complex else "symmetric"
         self.kind = "positive semidefinite" if self.psd else plain
         self.set_objective()
@@ -355,6 +353,8 @@ class Case:
         A = self.matrix(spec)
         shown = not self.psd or not {"entries", "signs"} & spec.keys() or is_positive(A[0])
         need(shown, "A is not shown to be positive semidefinite", Unproved)
+        size = self.inner(self.identity, A) if self.psd else root(self.inner(A, A))
+        need(not self.limit or size <= abs(self.norm), "A is larger than norm", Unproved)
         away = plus(A, -ONE, self.prior)
         cost = self.inner(self.C, A) + self.alpha * self.inner(away, away)
         for i, value in enumerate(self.readings(A)):

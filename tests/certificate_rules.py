@@ -71,6 +71,7 @@ class Claim:
         )
         if any(each is not None and each < 0 for each in self.weights + self.delta):
             raise Refused("negative")
+        self.limited = False  # whether a bound on A is taken for granted
         self.set_ends(Fraction(1))
 
     def set_ends(self, t: Fraction) -> None:
@@ -149,6 +150,11 @@ class Claim:
         A = self.hermitian(self.held["A"])
         if self.psd and not is_positive(A):
             return None
+        if self.limited:  # the lower bound is over A up to that size
+            norm = abs(self.number("norm"))
+            trace = self.inner(self.identity(), A)
+            if (trace if self.psd else self.inner(A, A)) > (norm if self.psd else norm * norm):
+                return None
         reads = [self.read(A, i) for i in range(self.m)]
         for value, (lo, hi) in zip(reads, self.ends, strict=True):
             if (lo is not None and value < lo) or (hi is not None and value > hi):
@@ -159,7 +165,7 @@ class Claim:
         """Square of a bound on A."""
         sigma = self.number("sigma")
         if sigma is None or self.psd:
-            norm = self.number("norm")
+            norm, self.limited = self.number("norm"), True
             return None if norm is None else norm * norm
         total, rows, basis = ZERO, [], self.basis()
         for i in range(self.live):
