@@ -259,9 +259,9 @@ class Claim:
             raise Refused("no bounds")
         if claim == "interval":
             C = self.hermitian(held["C"])
-            above = upper is None or self.proves(held["y_upper"], -upper, self.added(
-                self.identity(0), Fraction(-1), C))  # fmt: skip
-            return above and (lower is None or self.proves(held["y"], lower, C))
+            below = lower is None or self.proves(held["y"], lower, C)
+            return below and (upper is None or self.proves(held["y_upper"], -upper, self.added(
+                self.identity(0), Fraction(-1), C)))  # fmt: skip
         squares = {i for i in range(self.m) if self.weights[i] and self.b[i] is not None}
         squares = squares if claim == "least_squares" else set()
         alpha = {"nearest": Fraction(1), "least_squares": self.number("ridge") or ZERO}.get(

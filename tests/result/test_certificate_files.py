@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,16 +146,19 @@ TAMPERED = int(os.environ.get("QUADSENSE_TAMPERED", "10000"))
 
 @pytest.mark.deep
 def test_certificates_of_many_seeds_are_true():
-    kinds = set()
-    for seed in range(TAMPERED // 20):
+    kinds, seeds = Counter(), TAMPERED // 20
+    for seed in range(seeds):
         start = (0, 20_000, 1_000_000, 2_000_000)[seed % 4]
         for name, held in cases.of_seed(start + seed):
+            kinds[name if held else "refused"] += 1
             if held:
-                kinds.add(name)
                 assert checker.check(json.loads(json.dumps(held)))[0], start + seed
         if seed % 5 == 0:
             assert checker.check(cases.of_interval(seed))[0], seed
-    assert kinds >= {"met", "infeasible", "least_squares", "nearest", "min_trace", "minimax"}
+    print(f"{seeds} seeds: {dict(kinds)}")
+    assert kinds.keys() >= {
+        "met", "infeasible", "least_squares", "nearest", "min_trace", "minimax"
+    }  # fmt: skip
 
 
 # --- tampered with ----------------------------------------------------------------------------
@@ -180,15 +184,16 @@ def test_what_is_accepted_of_changed_certificates_is_true(seed):
 
 @pytest.mark.deep
 def test_what_is_accepted_of_many_changed_certificates_is_true():
-    rng, seen, seed = np.random.default_rng(0), 0, 0
+    rng, seen, seed, true = np.random.default_rng(0), 0, 0, 0
     while seen < TAMPERED:
         start = (0, 20_000, 1_000_000)[seed % 3]
         several = [held for _, held in cases.of_seed(start + seed) if held]
         for held in [*several, cases.of_interval(seed)]:
             if held["n"] <= MAX_ORDER:
-                accepted(held, rng, 50)
+                true += accepted(held, rng, 50)
                 seen += 50
         seed += 1
+    print(f"{seen} changed, {true} accepted, each of them true")
 
 
 @pytest.mark.deep
@@ -201,6 +206,7 @@ def test_both_checkers_agree_on_many_certificates():
         seed += 1
     known = {text: judged(text) for text in texts}
     sound = {text: found for text, found in known.items() if found is not None}
+    print(f"{len(texts)} certificates, {len(texts) - len(sound)} of them malformed")
     assert sound == {text: rules.is_true(text) for text in sound}
 
 
