@@ -2,14 +2,10 @@
 
     python quadsense_check.py certificate.json
 
-It prints TRUE or FALSE with the numbers that decide, and ends with exit status 0 (true), 3 (false)
-or 2 (the file is malformed). One file and the standard library alone. Every number is an integer,
-an integer times a power of two, or a fraction of integers; quotients and roots are rounded to the
-side that weakens the claim, nothing else is rounded. Floats occur in one place: they propose a
-Cholesky factor, whose remainder is then judged by integers (`has_factor`).
-
-A complex number p + iq is held as the real pair (p, q), a Hermitian matrix R + iM as the real
-symmetric [[R, -M], [M, R]], which is positive semidefinite where the Hermitian one is.
+It prints TRUE or FALSE and why; the exit status is 0 (true), 3 (not shown) or 2 (malformed file).
+Numbers are integers times powers of two, or fractions; roots are rounded to the side that weakens
+the claim, nothing else is. Floats propose a Cholesky factor, which integers judge (`is_positive`).
+A complex p + iq is held as (p, q), a Hermitian R + iM as the real [[R, -M], [M, R]].
 """
 
 import base64
@@ -17,22 +13,28 @@ import hashlib
 import json
 import math
 import os
+import struct
 import sys
-from array import array
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
-from functools import reduce
-from operator import mul, or_
+from operator import mul
 from typing import Any
 
 VERSION = "1.0"
-MAX_FILE, MAX_ENTRIES, MAX_BITS, MAX_SUM = 2**28, 10**7, 2**13, 2**31
-"""Bytes of a file, entries of an array, bits of a number and of a matrix: they bound memory."""
+MAX_FILE, MAX_ENTRIES, MAX_EXPONENT, MAX_SUM = 2**26, 2**22, 2**13, 2**32
+"""Bytes of a file, entries of an array, an exponent, bits of a matrix: they bound memory."""
 FACTOR_BITS, FEATURE_BITS, KEPT_BITS, MAX_ELIMINATED = 54, 24, 256, 80
-"""Bits of a proposed factor, of features, of quotients; order up to which is eliminated."""
+"""Bits of a proposed factor, of features, of roots; order up to which is eliminated."""
+DIFFERENT = "numbers of too different sizes for a matrix this large"
 ZERO, ONE = Fraction(0), Fraction(1)
+NOTHING: dict[str, Any] = {"rank": 0, "factor": []}
+FLAGS = ("psd", "complex", "conjugate")
+READINGS = ("b", "delta", "lo", "hi", "weights")
+NUMBERS = ("ridge", "lower", "upper", "norm", "shift", "sigma")
 Rows = list[list[int]]
-Matrix = tuple[Rows, int]  # and the power of two that the rows are times
+Matrix = tuple[Rows, int]  # and the power of two that they are times, as in a vector
+Vector = tuple[list[int], int]
 
 
 class Malformed(Exception):
@@ -49,111 +51,60 @@ def need(condition: Any, text: str, error: type[Exception] = Malformed) -> None:
         raise error(text)
 
 
-def dyadic(whole: int, power: int) -> Fraction:
-    """Return ``whole * 2**power``."""
-    return Fraction(whole << power) if power >= 0 else Fraction(whole, 1 << -power)
-
-
 def parts(value: Any) -> tuple[int, int]:
     """Return a dyadic number as a whole number and a power of two."""
     above, below = value.as_integer_ratio()
     return above, 1 - below.bit_length()
 
 
-def up(value: Fraction) -> Fraction:
-    """Return a dyadic number that is little more: it has `KEPT_BITS` bits."""
-    above, below = value.as_integer_ratio()
-    power = above.bit_length() - below.bit_length() - KEPT_BITS
-    return dyadic(-((-above << max(-power, 0)) // (below << max(power, 0))), power)
-
-
 def root(value: Fraction) -> Fraction:
-    """Return the square root, rounded up."""
-    whole, power = parts(up(value))
-    shift = 2 * KEPT_BITS + power % 2
-    return dyadic(math.isqrt(whole << shift) + 1, (power - shift) // 2) if whole else ZERO
+    """Return the square root where it is a short dyadic number, or one that is little more."""
+    above, below = value.as_integer_ratio()
+    unit = Fraction(2) ** ((above.bit_length() - below.bit_length()) // 2 - KEPT_BITS)
+    return (math.isqrt(math.ceil(value / unit**2) - 1) + 1) * unit if value else ZERO
 
 
-def text(value: Fraction | None) -> str:
+def text(value: Any, missing: str = "inf") -> str:
     """Return about the number."""
-    return "none" if value is None else f"{Decimal(value.numerator) / value.denominator:.9g}"
+    return missing if value is None else f"{Decimal(value.numerator) / value.denominator:.9g}"
 
 
-# --- sums of outer products, and values of quadratic forms, by packed integers -------------------
-
-
-def aligned(pairs: list[tuple[int, int]]) -> tuple[list[int], int]:
-    """Return numbers as whole numbers times one power of two, as small as they can be."""
-    least = min((power for whole, power in pairs if whole), default=0)
-    wholes = [whole << (power - least) if whole else 0 for whole, power in pairs]
-    used = reduce(or_, wholes, 0)
-    spare = (used & -used).bit_length() - 1 if used else 0
-    return ([whole >> spare for whole in wholes] if spare else wholes), least + spare
-
-
-def roomy(size: int, width: int) -> int:
-    """Return a width in whole bytes, if a matrix of such entries does not take too much memory."""
-    need(size * size * width <= MAX_SUM, "numbers of too different sizes for a matrix this large")
-    return -(-width // 8) * 8
-
-
-def bits(rows: Any) -> int:
+def bits(rows: Iterable[Any]) -> int:
     """Return how many bits the largest number has."""
     return max((max(max(row), -min(row)).bit_length() for row in rows), default=0)
 
 
-def unpack(packed: int, width: int, size: int) -> list[int]:
-    """Return the `size` signed numbers of `width` bits each."""
-    count, half = width // 8, 1 << (width - 1)
-    offset = half * (((1 << (width * size)) - 1) // ((1 << width) - 1))
-    data = (packed + offset).to_bytes(count * size, "little")
-    starts = range(0, count * size, count)
-    return [int.from_bytes(data[start : start + count], "little") - half for start in starts]
+def aligned(pairs: list[tuple[int, int]], vectors: int = 1) -> Vector:
+    """Return numbers times powers of two as whole numbers times one of them."""
+    powers = [power for whole, power in pairs if whole] or [0]
+    least = min(powers)
+    need(vectors * len(pairs) * (max(powers) - least) <= MAX_SUM, DIFFERENT)
+    return [whole << (power - least) if whole else 0 for whole, power in pairs], least
 
 
-def gram(weights: list[int], rows: Rows, size: int) -> Rows:
-    """Return ``sum_i weights_i row_i row_i^T``; a column below the diagonal is one integer."""
-    width = 2 * bits(rows) + bits([[*weights, 0]]) + len(rows).bit_length() + 2
-    width, sums = roomy(size, width), [0] * size
-    for weight, row in zip(weights, rows, strict=True):
-        packed = 0
-        for j in range(size - 1, -1, -1) if weight else ():
-            packed = (packed << width) + row[j]
-            if row[j]:
-                sums[j] += weight * row[j] * packed
-    below = [unpack(each, width, size - j) for j, each in enumerate(sums)]
-    return [[below[min(j, k)][abs(j - k)] for k in range(size)] for j in range(size)]
-
-
-def values(A: Matrix, rows: list[tuple[list[int], int]]) -> list[Fraction]:
-    """Return ``x^T A x`` of each row x; a row of A below the diagonal is one integer."""
-    size, found = len(A[0]), []
-    width = roomy(size, bits(A[0]) + bits(x for x, _ in rows) + size.bit_length() + 3)
-    packed = [
-        sum((1 + (k < j)) * A[0][j][k] << width * k for k in range(j + 1)) for j in range(size)
-    ]
-    for x, power in rows:
-        image = unpack(sum(map(mul, x, packed)), width, size)
-        found.append(dyadic(sum(map(mul, image, x)), 2 * power + A[1]))
-    return found
-
-
-def hermitian(R: Rows, M: Rows) -> Rows:
-    """Return the real form of R + iM."""
-    top = [[*r, *(-x for x in m)] for r, m in zip(R, M, strict=True)]
-    return top + [[*m, *r] for r, m in zip(R, M, strict=True)]
+def product(left: Iterable[Any], width: int, right: Rows) -> Iterator[list[int]]:
+    """Yield the rows of a product; rows of the right matrix are packed, `width` bits a left one."""
+    size = len(right[0]) if right else 0
+    count = (width + bits(right) + len(right).bit_length() + 9) // 8
+    need(max(len(right), size) * size * 8 * count <= MAX_SUM, DIFFERENT)
+    half = 1 << (8 * count - 1)
+    offset = int.from_bytes(half.to_bytes(count, "little") * size, "little")
+    packed = [b"".join((x + half).to_bytes(count, "little") for x in row) for row in right]
+    wholes = [int.from_bytes(row, "little") - offset for row in packed]
+    for row in left:
+        data = (sum(map(mul, row, wholes)) + offset).to_bytes(count * size, "little")
+        starts = range(0, len(data), count)
+        yield [int.from_bytes(data[k : k + count], "little") - half for k in starts]
 
 
 def plus(A: Matrix, t: Fraction, B: Matrix) -> Matrix:
     """Return ``A + t B``."""
     whole, power = parts(t)
     least = min(A[1], power + B[1])
+    need(len(A[0]) ** 2 * (max(A[1], power + B[1]) - least) <= MAX_SUM, DIFFERENT)
     a, b = 1 << (A[1] - least), whole << (power + B[1] - least)
     rows = zip(A[0], B[0], strict=True)
     return [[a * x + b * y for x, y in zip(one, two, strict=True)] for one, two in rows], least
-
-
-# --- positive semidefinite -----------------------------------------------------------------------
 
 
 def is_positive(S: Rows) -> bool:
@@ -161,37 +112,32 @@ def is_positive(S: Rows) -> bool:
     if any(row[j] < 0 or (row[j] == 0 and any(row)) for j, row in enumerate(S)):
         return False
     live = [(j, row[j].bit_length() // 2) for j, row in enumerate(S) if row[j]]
-    most = 2 * max((half for _, half in live), default=0)
-    # A congruence by powers of two, after which the entries of the diagonal are of one size.
-    scaled = [[S[j][k] << (most - a - b) for k, b in live] for j, a in live]
-    return has_factor(scaled) or (len(live) <= MAX_ELIMINATED and eliminates(scaled))
+    # A congruence by powers of two makes the diagonal about 4^most: at least half, at most twice.
+    most = max([FACTOR_BITS, *(half for _, half in live)])
+    S = [[S[j][k] << (2 * most - a - b) for k, b in live] for j, a in live]
+    if bits(S) > 2 * most + 1:  # an entry that is larger than those of the diagonal
+        return False
+    cut = 2 * (most - FACTOR_BITS)
+    L = cholesky([[math.ldexp(x >> cut, -2 * FACTOR_BITS) for x in row] for row in S])
+    wholes = [[int(math.ldexp(x, FACTOR_BITS)) for x in row] for row in L]
+    square = product(wholes, bits(wholes), [list(column) for column in zip(*wholes, strict=True)])
+    rests = ([s - (p << cut) for s, p in zip(*both, strict=True)]
+             for both in zip(S, square, strict=True))  # fmt: skip
+    dominant = all(2 * rest[j] >= sum(map(abs, rest)) for j, rest in enumerate(rests))
+    return dominant or (len(S) <= MAX_ELIMINATED and eliminates(S))
 
 
-def has_factor(S: Rows) -> bool:
-    """Return whether S minus some ``L L^T`` is diagonally dominant; floats propose the L."""
-    size, top = len(S), bits(S)
-    cut, power = max(top - 2 * FACTOR_BITS, 0), 2 * FACTOR_BITS - top
-    L = cholesky([[math.ldexp(x >> cut, cut - top) for x in row] for row in S], size * 2.0**-48)
-    columns = [
-        [0] * j + [int(math.ldexp(row[j], FACTOR_BITS)) for row in L[j:]] for j in range(len(L))
-    ]
-    product, left, right = gram([1] * len(L), columns, size), max(power, 0), max(-power, 0)
-    rests = ([(s << left) - (p << right) for s, p in zip(*both, strict=True)]
-             for both in zip(S, product, strict=True))  # fmt: skip
-    return all(2 * rest[j] >= sum(map(abs, rest)) for j, rest in enumerate(rests))
-
-
-def cholesky(S: list[list[float]], shift: float) -> list[list[float]]:
-    """Return about the lower factor of ``S - shift I``, or of its leading part that has one."""
-    L: list[list[float]] = []
+def cholesky(S: list[list[float]]) -> list[list[float]]:
+    """Return about the factor of S less little of its diagonal, or zeros where it has none."""
+    size, L = len(S), list[list[float]]()
     for j, row in enumerate(S):
         new: list[float] = []
         for k in range(j):
             new.append((row[k] - sum(map(mul, new, L[k]))) / L[k][k])
-        pivot = row[j] - shift - sum(map(mul, new, new))
+        pivot = row[j] - size * 2.0**-48 - sum(map(mul, new, new))
         if not pivot > 0.0:
-            return []
-        L.append([*new, math.sqrt(pivot)])
+            return [[0.0] * size] * size
+        L.append([*new, math.sqrt(pivot), *[0.0] * (size - j - 1)])
     return L
 
 
@@ -199,288 +145,227 @@ def eliminates(S: Rows) -> bool:
     """Return the same by elimination without fractions [Bareiss 1968], zero pivots included."""
     previous = 1
     while S:
-        pivot, top = S[0][0], S[0]
-        if pivot < 0 or (pivot == 0 and any(top)):
+        top, S = S[0], S[1:]
+        if top[0] < 0 or (top[0] == 0 and any(top)):
             return False
-        S = [row[1:] for row in S[1:]]
-        if pivot:
-            S = [
-                [(pivot * x - a * b) // previous for x, b in zip(row, top[1:], strict=True)]
-                for row, a in zip(S, top[1:], strict=True)
-            ]
-            previous = pivot
+        S = [[(top[0] * x - row[0] * b) // previous if top[0] else x
+              for x, b in zip(row[1:], top[1:], strict=True)] for row in S]  # fmt: skip
+        previous = top[0] or previous
     return True
 
 
-# --- what a certificate is about -----------------------------------------------------------------
-
-
 class Case:
-    """Probes, intervals and what is minimized, exactly."""
+    """Readings, their intervals and what is minimized, exactly."""
 
     def __init__(self, held: dict[str, Any], folder: str) -> None:
         self.held, self.folder, self.claim = held, folder, held["claim"]
-        sound = [type(held.get(name)) is int and 1 <= held[name] <= MAX_ENTRIES for name in "nm"]
-        self.forms, self.aside = held.get("forms", []), held.get("set_aside", [])
-        need(all(sound) and isinstance(self.forms, list), "n and m must be whole numbers")
-        self.n, self.m, self.psd = held["n"], held["m"], held.get("psd", False) is True
-        self.is_complex = held.get("complex", False) is True
-        self.size = (1 + self.is_complex) * self.n
-        self.rows = self.vectors(held.get("U"), self.m - len(self.forms), self.held)
-        self.C_of_forms = [self.matrix("C", each) for each in self.forms]
-        self.b, self.delta, self.lo, self.hi, self.room, self.weights = (
-            self.numbers(name, held.get(name, [None] * self.m), self.m)
-            for name in ("b", "delta", "lo", "hi", "room", "weights")
+        sizes: list[Any] = [held.get(name) for name in ("n", "m")]
+        flags, forms = [held.get(name, False) for name in FLAGS], held.get("forms", [])
+        sound = all(type(size) is int and 1 <= size <= MAX_ENTRIES for size in sizes)
+        need(sound and isinstance(forms, list), "n and m must be whole numbers, forms a list")
+        need(all(type(each) is bool for each in flags), f"{', '.join(FLAGS)}: true or false")
+        self.n, self.m, self.psd, self.is_complex, conjugate = *sizes, *flags
+        self.size, self.t, self.limit = (1 + self.is_complex) * self.n, ONE, ""
+        need(self.size**2 <= MAX_ENTRIES, "n is too large")
+        self.rows = self.vectors(held.get("U"), self.m - len(forms), -1 if conjugate else 1)
+        self.forms = [self.matrix(each) for each in forms]
+        self.b, self.delta, self.lo, self.hi, self.weights = (
+            self.array(held.get(name, [None] * self.m), self.m, name) for name in READINGS
         )
-        for i, (b, delta) in enumerate(zip(self.b, self.delta, strict=True)):
-            if b is not None and delta is not None and self.lo[i] is None and self.hi[i] is None:
-                self.lo[i], self.hi[i] = b - delta, b + delta
-        need(all(type(i) is int and 0 <= i < self.m for i in self.aside), "set_aside: no rows")
-        for i in self.aside:
-            self.lo[i] = self.hi[i] = self.b[i] = self.weights[i] = None
-        self.identity = [[int(j == k) for k in range(self.size)] for j in range(self.size)], 0
+        self.ridge, self.lower, self.upper, self.norm, self.shift, self.sigma = (
+            self.array([held.get(name)], 1, name)[0] for name in NUMBERS
+        )
+        need(all((x or 0) >= 0 for x in [self.ridge, *self.weights, *self.delta]), "weights < 0")
+        plain = "Hermitian" if self.is_complex else "symmetric"
+        self.kind = "positive semidefinite" if self.psd else plain
         self.set_objective()
 
     def set_objective(self) -> None:
-        """Say what is minimized: ``<C, A> + alpha ||A - P||^2`` and what rows cost."""
-        claim, ridge = self.claim, self.number("ridge") or ZERO
-        self.C = self.identity if claim == "min_trace" else None
-        self.C = self.matrix("C", self.held) if claim == "interval" else self.C
-        self.alpha = ridge if claim == "least_squares" else ONE if claim == "nearest" else ZERO
-        need(self.alpha >= 0 and all((w or 0) >= 0 for w in self.weights), "a negative weight")
-        pairs = enumerate(zip(self.b, self.delta, strict=True))
-        soft = (i for i, (b, delta) in pairs if b is not None and delta)
-        self.soft = set(soft) if claim == "minimax" else set()
-        need(all(self.delta[i] > 0 for i in self.soft), "delta must not be negative")
-        squares = [i for i, w in enumerate(self.weights) if w]
-        self.squares = {i for i in squares if claim == "least_squares" and self.b[i] is not None}
+        """Set what is minimized."""
+        squares, cone = self.claim == "least_squares", self.held.get("cone", NOTHING)
+        pairs = zip(self.weights, self.b, strict=True)
+        self.weights = [w if squares and b is not None else None for w, b in pairs]
+        self.alpha = ONE if self.claim == "nearest" else (squares and self.ridge) or ZERO
+        self.identity = [[int(j == k) for k in range(self.size)] for j in range(self.size)], 0
+        self.C = self.matrix(self.held.get("C") if self.claim == "interval" else NOTHING)
+        self.C = self.identity if self.claim == "min_trace" else self.C
+        self.prior = self.matrix(self.held.get("prior", NOTHING))
+        need(cone is NOTHING or (self.psd and set(cone) == {"rank", "factor"}), "cone: not allowed")
+        self.cone = self.matrix(cone)
 
-    def floats(self, name: str, spec: Any, count: int) -> list[Any]:
-        """Return an array: numbers, base64, or a file with its SHA-256; None where infinite."""
+    def array(self, spec: Any, count: int, name: str = "y", *, exact: bool = True) -> list[Any]:
+        """Return an array: fractions and None, or as it is written, where None is not allowed."""
         need(0 <= count <= MAX_ENTRIES, f"{name} is too large")
-        if isinstance(spec, dict):
-            coded, file = spec.get("base64"), spec.get("file")
-            data = base64.b64decode(coded, validate=True) if coded else self.attached(file, spec)
+        coded, exponent = isinstance(spec, dict), 0
+        if coded and "integers" in spec:
+            spec, exponent = spec["integers"], spec.get("exponent", 0)
+        elif coded:  # float64 numbers, infinite where there is none
+            data = self.stored(spec)
             need(len(data) == 8 * count, f"{name} has {len(data)} bytes, not {8 * count}")
-            found = array("d", data)
-            if sys.byteorder == "big":
-                found.byteswap()
-            spec = [None if math.isinf(each) else each for each in found]
+            spec = [None if math.isinf(x) else x for x in struct.unpack(f"<{count}d", data)]
         need(isinstance(spec, list) and len(spec) == count, f"{name} must have {count} numbers")
+        most = min(MAX_EXPONENT, MAX_SUM // max(count, 1))
+        need(type(exponent) is int and abs(exponent) <= most, f"{name}: no exponent, or too large")
         for x in spec:
-            small = type(x) is int and x.bit_length() <= MAX_BITS
-            need(x is None or small or (type(x) is float and math.isfinite(x)), f"{name}: {x!r:.9}")
-        return list(spec)
+            number = type(x) is int or (type(x) is float and math.isfinite(x))
+            need(number or (exact and x is None), f"{name} must hold finite numbers")
+        unit, exact = Fraction(2) ** exponent, exact or exponent != 0
+        return [x if x is None else Fraction(x) * unit for x in spec] if exact else spec
 
-    def attached(self, path: Any, spec: dict[str, Any]) -> bytes:
-        """Return the content of a file next to the certificate."""
-        plain = (
-            isinstance(path, str) and path not in ("", ".", "..") and not set(path) & set("/\\:")
-        )
-        where = os.path.join(self.folder, str(path))
-        need(plain and os.path.isfile(where), "no file of that name next to the certificate")
-        need(os.path.getsize(where) <= MAX_FILE, f"{path} is too large")
-        with open(where, "rb") as file:
+    def stored(self, spec: dict[str, Any]) -> bytes:
+        """Return what is given in base64, or in a file next to the certificate."""
+        if "base64" in spec:
+            return base64.b64decode(spec["base64"], validate=True)
+        with open(os.path.join(self.folder, os.path.basename(spec["file"])), "rb") as file:
             data = file.read(MAX_FILE)
-        need(hashlib.sha256(data).hexdigest() == spec.get("sha256"), f"{path}: another SHA-256")
+        need(hashlib.sha256(data).hexdigest() == spec.get("sha256"), "a file has another SHA-256")
         return data
 
-    def numbers(self, name: str, spec: Any, count: int) -> list[Any]:
-        """Return an array as fractions, None where there is no number."""
-        if not (isinstance(spec, dict) and "integers" in spec):
-            found = self.floats(name, spec, count)
-            return [None if each is None else Fraction(each) for each in found]
-        wholes, power = self.floats(name, spec["integers"], count), spec.get("exponent", 0)
-        need(all(type(each) is int for each in wholes), f"{name} must hold integers")
-        need(type(power) is int and abs(power) <= MAX_BITS, f"{name}: no exponent")
-        return [Fraction(each) * Fraction(2) ** power for each in wholes]
-
-    def number(self, name: str) -> Fraction | None:
-        """Return one number of the file, None where it is not stated."""
-        found: Fraction | None = self.numbers(name, [self.held.get(name)], 1)[0]
-        return found
-
-    def vectors(self, spec: Any, count: int, held: Any) -> list[tuple[list[int], int]]:
-        """Return `count` vectors of n numbers, as real ones."""
-        found = self.floats("U or factor", spec, count * self.size)
-        need(None not in found, "U and factors must be finite")
-        sign, rows = -1 if held.get("conjugate", False) is True else 1, []
-        for start in range(0, count * self.size, self.size):
+    def vectors(self, spec: Any, count: int, sign: int = 1) -> list[Vector]:
+        """Return `count` vectors of n numbers, as real ones; sign -1 conjugates them."""
+        found, rows = self.array(spec, count * self.size, "U or a factor", exact=False), []
+        for start in range(0, len(found), self.size):
             row = [parts(each) for each in found[start : start + self.size]]
             if self.is_complex:
                 row = row[::2] + [(sign * whole, power) for whole, power in row[1::2]]
-            rows.append(aligned(row))
+            rows.append(aligned(row, count))
         return rows
 
-    def matrix(self, name: str, held: Any) -> Matrix:
-        """Return the Hermitian matrix of that name, or ``X diag(signs) X*`` of a factor X."""
-        need(isinstance(held, dict), f"{name} must be in an object")
-        if name not in held:
-            rank = held.get("rank")
-            need(type(rank) is int and 0 <= rank <= MAX_ENTRIES, f"neither {name} nor a factor")
-            signs = self.numbers("signs", held.get("signs", [1] * rank), rank)
-            need(None not in signs, "signs must be finite")
-            return self.summed(signs, self.vectors(held.get("factor"), rank, {}))
-        found = self.floats(name, held[name], self.n * self.size)
-        need(None not in found, f"{name} must be finite")
+    def matrix(self, spec: Any) -> Matrix:
+        """Return the Hermitian matrix of entries, or ``X diag(signs) X*`` of a factor X."""
+        need(isinstance(spec, dict), "a matrix must be an object")
+        if "entries" not in spec:
+            rank = spec.get("rank")
+            need(type(rank) is int and 0 <= rank <= MAX_ENTRIES, "neither entries nor a rank")
+            signs = self.array(spec.get("signs", [1] * rank), rank, "signs", exact=False)
+            return self.summed(signs, self.vectors(spec.get("factor"), rank))
+        found = self.array(spec["entries"], self.n * self.size, "entries", exact=False)
         whole, power = aligned([parts(each) for each in found])
         M = [whole[k : k + self.size] for k in range(0, len(whole), self.size)]
         if self.is_complex:
-            M = hermitian([row[::2] for row in M], [row[1::2] for row in M])
-        need([list(column) for column in zip(*M, strict=True)] == M, f"{name} must be Hermitian")
+            top = [row[::2] + [-x for x in row[1::2]] for row in M]
+            M = top + [row[1::2] + row[::2] for row in M]
+        need([list(column) for column in zip(*M, strict=True)] == M, "a matrix is not Hermitian")
         return M, power
 
-    def summed(self, weights: list[Fraction], rows: list[tuple[list[int], int]]) -> Matrix:
+    def summed(self, weights: list[Any], rows: list[Vector]) -> Matrix:
         """Return ``sum_i weights_i u_i u_i*``."""
+        if self.is_complex:  # u = (p, q) and iu = (-q, p) make the real form of u u*
+            turned = [([-x for x in row[self.n :]] + row[: self.n], power) for row, power in rows]
+            weights, rows = weights * 2, rows + turned
         pairs = zip(map(parts, weights), rows, strict=True)
         whole, power = aligned([(w, p + 2 * q) for (w, p), (_, q) in pairs])
-        S, n = gram(whole, [x for x, _ in rows], self.size), self.n
-        if not self.is_complex:
-            return S, power
-        R = [[S[j][k] + S[n + j][n + k] for k in range(n)] for j in range(n)]
-        M = [[S[n + j][k] - S[j][n + k] for k in range(n)] for j in range(n)]
-        return hermitian(R, M), power
+        used = [(w, row) for w, (row, _) in zip(whole, rows, strict=True) if w]
+        used = used or [(0, [0] * self.size)]
+        plain, weighted = [row for _, row in used], [[w * x for x in row] for w, row in used]
+        return list(product(zip(*plain, strict=True), bits(plain), weighted)), power
 
-    def adjoint(self, y: list[Fraction]) -> Matrix:
-        """Return ``F*(y)``."""
-        T = self.summed(y[: len(self.rows)], self.rows)
-        for t, C in zip(y[len(self.rows) :], self.C_of_forms, strict=True):
+    def left(self, y: list[Fraction], sign: int = 1) -> Matrix:
+        """Return ``C + F*(y)``, less what A >= 0 makes superfluous."""
+        T = plus(self.summed(y[: len(self.rows)], self.rows), Fraction(sign), self.C)
+        for t, C in zip(y[len(self.rows) :], self.forms, strict=True):
             T = plus(T, t, C)
-        return T
+        return plus(T, -ONE, self.cone)
 
     def readings(self, A: Matrix) -> list[Fraction]:
         """Return ``F(A)``."""
-        return values(A, self.rows) + [self.inner(C, A) for C in self.C_of_forms]
+        rows = [row for row, _ in self.rows]
+        images = zip(product(rows, bits(rows), A[0]), rows, strict=True)
+        found = (sum(map(mul, image, row)) for image, row in images)
+        units = (Fraction(2) ** (2 * power + A[1]) for _, power in self.rows)
+        return [*map(mul, found, units), *(self.inner(C, A) for C in self.forms)]
 
     def inner(self, A: Matrix, B: Matrix) -> Fraction:
         """Return ``Re tr(A B)``, which the real form of a complex matrix has twice."""
         whole = sum(sum(map(mul, one, two)) for one, two in zip(A[0], B[0], strict=True))
-        return dyadic(whole, A[1] + B[1] - self.is_complex)
+        return whole * Fraction(2) ** (A[1] + B[1] - self.is_complex)
 
-    def prior(self) -> Matrix:
-        """Return P: a matrix, or a multiple of I."""
-        if isinstance(self.held.get("prior", 0), dict | list):
-            return self.matrix("prior", self.held)
-        return plus(([[0] * self.size] * self.size, 0), self.number("prior") or ZERO, self.identity)
+    def ends(self, i: int) -> tuple[Any, Any]:
+        """Return the ends of reading i, None where there is none."""
+        lo, hi, b, delta = self.lo[i], self.hi[i], self.b[i], self.delta[i]
+        stated = lo is not None or hi is not None or b is None or delta is None
+        return (lo, hi) if stated else (b - self.t * delta, b + self.t * delta)
 
-
-# --- the rules -----------------------------------------------------------------------------------
-
-
-def conjugates(case: Case, y: list[Fraction]) -> Fraction:
-    """Return ``sum_i phi_i*(y_i)``, rounded up."""
-    terms = []
-    for i, (t, b, lo, hi, w) in enumerate(
-        zip(y, case.b, case.lo, case.hi, case.weights, strict=True)
-    ):
-        if i in case.soft:
-            t, lo, hi = t, b, b
-        elif i in case.squares:  # y = s + t, where s is paid by the square, t by an end
-            s = t if hi is None else min(t, 2 * w * (hi - b))
-            s = s if lo is None else max(s, 2 * w * (lo - b))
-            terms += [s * b, up(s * s / (4 * w))]
-            t = t - s
-        if t:
-            end = hi if t > 0 else lo
-            need(end is not None, f"y uses an end of row {i} that there is not", Unproved)
-            terms.append(t * end)
-    return sum(terms, ZERO)
-
-
-def bound(case: Case, spec: Any, sign: int = 1, upper: Fraction | None = None) -> tuple[Any, Any]:
-    """Return the lower bound that y proves on what is minimized, and y."""
-    y = [each or ZERO for each in case.numbers("y", spec, case.m)]
-    rows, T = conjugates(case, y), case.adjoint(y)
-    if case.C is not None:
-        T = plus(T, Fraction(sign), case.C)
-    if "cone" in case.held:  # what A >= 0 makes superfluous
-        cone = case.held["cone"]
-        need(case.psd and isinstance(cone, dict) and "signs" not in cone, "cone: not allowed")
-        T = plus(T, -ONE, case.matrix("", cone))
-    if case.alpha:
-        return case.inner(T, case.prior()) - up(case.inner(T, T) / (4 * case.alpha)) - rows, y
-    if case.psd:
-        shift = abs(case.number("shift") or ZERO)
-        shown = is_positive(plus(T, shift, case.identity)[0])
+    def bound(self, spec: Any, sign: int = 1, level: Fraction = ZERO) -> Fraction:
+        """Return the bound that y proves on what A with a cost up to `level` cost at least."""
+        y = [each or ZERO for each in self.array(spec, self.m)]
+        paid, T = self.conjugates(y), self.left(y, sign)
+        if self.alpha:
+            return self.inner(T, self.prior) - self.inner(T, T) / (4 * self.alpha) - paid
+        left = abs(self.shift or ZERO) if self.psd else root(self.inner(T, T))
+        shown = not self.psd or is_positive(plus(T, left, self.identity)[0])
         need(shown, "C + F*(y) is not shown to be positive semidefinite", Unproved)
-        return (-shift * size_of(case, None) if shift else ZERO) - rows, y
-    left = root(case.inner(T, T))
-    return (-left * size_of(case, upper) if left else ZERO) - rows, y
+        return (-left * self.size_of(level) if left else ZERO) - paid
 
+    def conjugates(self, y: list[Fraction]) -> Fraction:
+        """Return ``sum_i phi_i*(y_i)``, rounded up."""
+        total = ZERO
+        for i, t in enumerate(y):
+            lo, hi = self.ends(i)
+            if self.weights[i]:  # y = s + t, where s is paid by the square, t by an end
+                b, w = self.b[i], self.weights[i]
+                s = t if hi is None else min(t, 2 * w * (hi - b))
+                s = s if lo is None else max(s, 2 * w * (lo - b))
+                total += s * b + root((s * s / (4 * w)) ** 2)  # a quotient, rounded up
+                t = t - s
+            if t:
+                end = hi if t > 0 else lo
+                need(end is not None, f"y uses an end of reading {i} that there is not", Unproved)
+                total += t * end
+        return total
 
-def size_of(case: Case, upper: Fraction | None) -> Fraction:
-    """Return a bound on A: its norm, shown by sigma, or `norm`, up to which the claim is made."""
-    norm, sigma = case.number("norm"), case.number("sigma")
-    scales: Any = case.held.get("scales")
-    if sigma is None or case.psd:
-        need(norm is not None, "C + F*(y) is not 0, and no norm is stated", Unproved)
-        return abs(norm or ZERO)
-    sound = isinstance(scales, list) and len(scales) == len(case.rows) and sigma > 0
-    need(sound and all(s is None or abs(s) <= MAX_BITS for s in scales), "scales: exponents")
-    used, squares = [(i, s) for i, s in enumerate(scales) if s is not None], ZERO
-    need(sees_all(case, used, sigma), "sigma is not shown", Unproved)
-    for i, s in used:
-        b, lo, hi, most = case.b[i], case.lo[i], case.hi[i], None
-        if i in case.soft and upper is not None:
-            most = abs(b) + upper * case.delta[i]
-        elif lo is not None and hi is not None:
-            most = max(abs(lo), abs(hi))
-        elif i in case.squares and upper is not None:
-            most = abs(b) + root(abs(upper) / case.weights[i])
-        need(most is not None, f"nothing bounds the reading of row {i}", Unproved)
-        squares += (dyadic(1, s) * (most or ZERO)) ** 2
-    return root(squares) / sigma
+    def size_of(self, level: Fraction) -> Fraction:
+        """Return a bound on A: one that sigma shows, or up to which the claim is made."""
+        if self.sigma is None or self.psd:
+            need(self.norm is not None, "C + F*(y) is not 0, and no norm is stated", Unproved)
+            self.limit = f" of {'trace' if self.psd else 'norm'} up to {text(self.norm)}"
+            return abs(self.norm)
+        kept, total = [], ZERO
+        for i, (row, power) in enumerate(self.rows):
+            (lo, hi), h = self.ends(i), self.features(row)
+            if lo is not None and hi is not None:
+                most = max(abs(lo), abs(hi))
+            elif self.weights[i]:
+                most = abs(self.b[i]) + root(max(level, ZERO) / self.weights[i])
+            else:
+                continue
+            # Rounded down by less than 1; squares on and above the diagonal count twice at most.
+            kept.append([(x << FEATURE_BITS) >> bits([h]) for x in h])
+            total += (most * Fraction(2) ** (FEATURE_BITS - bits([h]) - 2 * power)) ** 2
+        count = len(kept) * len(kept[0]) if kept else 0
+        need(self.sigma > 0 and 0 < count <= MAX_ENTRIES, "sigma: no rows, or too many")
+        M = list(product(zip(*kept, strict=True), bits(kept), kept))
+        for j, row in enumerate(M):
+            row[j] -= 2 * (math.ceil(self.sigma) + math.isqrt(count) + 1) ** 2
+        need(is_positive(M), "sigma is not shown", Unproved)
+        return root(total) / self.sigma
 
+    def features(self, x: list[int]) -> list[int]:
+        """Return the row of F in the entries of A on and above the diagonal."""
+        p, q, n, mixed = x[: self.n], x[self.n :] or [0] * self.n, self.n, self.is_complex
+        pairs = [(j, k) for j in range(n) for k in range(j, n)]
+        real = [(1 + (j < k)) * (p[j] * p[k] + q[j] * q[k]) for j, k in pairs]
+        return real + [2 * (q[j] * p[k] - p[j] * q[k]) for j, k in pairs if mixed and j < k]
 
-def sees_all(case: Case, used: list[tuple[int, int]], sigma: Fraction) -> bool:
-    """Return whether ``||D F(A)|| >= sigma ||A||_F`` is shown, D the powers of two of the rows.
-
-    Features are rounded down to multiples of 2^unit, which changes ``D F(A)`` by less than
-    ``2^unit sqrt(number of features) ||A||_F``.
-    """
-    count = case.n * (case.n + 1) // 2 if case.size == case.n else case.n**2
-    need(len(used) * count <= MAX_ENTRIES, "too many rows for sigma")
-    rows = [(features(case, case.rows[i][0]), 2 * case.rows[i][1] + s) for i, s in used]
-    unit = max((bits([h]) + power for h, power in rows), default=0) - FEATURE_BITS
-    kept = [[math.floor(x * dyadic(1, power - unit)) for x in h] for h, power in rows]
-    M, least = gram([1] * len(kept), kept, count), math.ceil(sigma * dyadic(1, -unit))
-    for j, one in enumerate(features(case, [1] * case.n + [0] * (case.size - case.n))):
-        M[j][j] -= (1 if one == 1 else 2) * (least + math.isqrt(len(used) * count) + 1) ** 2
-    return is_positive(M)
-
-
-def features(case: Case, x: list[int]) -> list[int]:
-    """Return the row of F in the entries of A on and above the diagonal."""
-    p, q, found = x[: case.n], x[case.n :] or [0] * case.n, []
-    for j in range(case.n):
-        found.append(p[j] * p[j] + q[j] * q[j])
-        for k in range(j + 1, case.n):
-            found.append(2 * (p[j] * p[k] + q[j] * q[k]))
-            if case.is_complex:
-                found.append(2 * (q[j] * p[k] - p[j] * q[k]))
-    return found
-
-
-def answer(case: Case) -> tuple[str, Fraction]:
-    """Return in words what A meets, and what it costs; raise if it does not meet all."""
-    A, aside, asked, worst = case.matrix("A", case.held), len(set(case.aside)), 0, ZERO
-    plain = "A" not in case.held and "signs" not in case.held
-    need(not case.psd or plain or is_positive(A[0]), "A is not shown to be positive", Unproved)
-    need(aside <= case.held.get("allowed", aside), "more rows are set aside than allowed", Unproved)
-    reads = case.readings(A)
-    for i, (v, lo, hi, room) in enumerate(zip(reads, case.lo, case.hi, case.room, strict=True)):
-        if i not in case.soft and (lo is not None or hi is not None):
-            need(not room or (lo == hi and room > 0), "room: of equalities alone")
-            inside = (lo is None or lo - (room or 0) <= v) and (hi is None or v <= hi + (room or 0))
-            where = f"row {i} reads {text(v)}, outside [{text(lo)}, {text(hi)}]"
-            need(inside, where, Unproved)
-            asked, worst = asked + 1, max(worst, room or ZERO)
-    away = plus(A, -ONE, case.prior()) if case.alpha else A
-    costs = [case.alpha * case.inner(away, away), case.inner(case.C, A) if case.C else ZERO]
-    costs += [case.weights[i] * (reads[i] - case.b[i]) ** 2 for i in case.squares]
-    costs += [max((up(abs(reads[i] - case.b[i]) / case.delta[i]) for i in case.soft), default=ZERO)]
-    exact = f", equalities to {text(worst)}" if worst else ""
-    return f"A meets {asked} intervals{exact}, {aside} set aside", sum(costs, ZERO)
+    def answer(self) -> tuple[Fraction, str]:
+        """Return what A costs, and in words what it meets; raise if it does not meet all."""
+        spec: Any = self.held.get("A")
+        A = self.matrix(spec)
+        shown = not self.psd or not {"entries", "signs"} & spec.keys() or is_positive(A[0])
+        need(shown, "A is not shown to be positive semidefinite", Unproved)
+        size = self.inner(self.identity, A) if self.psd else root(self.inner(A, A))
+        need(not self.limit or size <= abs(self.norm), "A is larger than norm", Unproved)
+        away = plus(A, -ONE, self.prior)
+        cost = self.inner(self.C, A) + self.alpha * self.inner(away, away)
+        for i, value in enumerate(self.readings(A)):
+            lo, hi = self.ends(i)
+            if (lo is not None and value < lo) or (hi is not None and hi < value):
+                ends = f"[{text(lo, '-inf')}, {text(hi)}]"
+                raise Unproved(f"reading {i} of A is {text(value)}, outside {ends}")
+            cost += self.weights[i] * (value - self.b[i]) ** 2 if self.weights[i] else 0
+        words = "A is positive semidefinite and" if self.psd else "A is"
+        asked = sum(self.ends(i) != (None, None) for i in range(self.m))
+        return cost, f"{words} within all {asked} intervals of {self.m} readings"
 
 
 def check_infeasible(case: Case) -> str:
@@ -488,12 +373,13 @@ def check_infeasible(case: Case) -> str:
     proofs, allowed = case.held.get("proofs", [case.held.get("y")]), case.held.get("allowed", 0)
     need(isinstance(proofs, list) and type(allowed) is int, "proofs: a list; allowed: a number")
     need(not allowed or "sigma" not in case.held, "sigma: not where rows may be left out")
-    found = [bound(case, each) for each in proofs]
-    least = min((value for value, _ in found), default=ZERO)
+    least = min((case.bound(spec) for spec in proofs), default=ZERO)
     need(least > 0, f"y proves {text(least)}, which is not positive", Unproved)
-    supports = [{i for i, t in enumerate(y[: len(case.rows)]) if t} for _, y in found]
+    duals = (case.array(spec, case.m)[: len(case.rows)] for spec in proofs)
+    supports = [{i for i, t in enumerate(y) if t} for y in duals]
     need(not can_be_hit(supports, allowed), "rows left out can avoid every proof", Unproved)
-    return f"no matrix is within all intervals, {allowed} left out: contradiction {text(least)}"
+    which = f", whichever {allowed} rows are left out" if allowed else ""
+    return f"no {case.kind} A{case.limit} is within all intervals{which} (y proves {text(least)})"
 
 
 def can_be_hit(supports: list[set[int]], allowed: int) -> bool:
@@ -503,50 +389,46 @@ def can_be_hit(supports: list[set[int]], allowed: int) -> bool:
 
 
 def check_bounds(case: Case) -> str:
-    """Check that the optimum, or ``<C, A>`` of every fit, is between `lower` and `upper`."""
-    lower, upper, words = case.number("lower"), case.number("upper"), ""
-    distance, interval = case.claim == "nearest", case.claim == "interval"
+    """Check that what is minimized, or ``<C, A>`` of all A, is between `lower` and `upper`."""
+    lower, upper, minimax, said = case.lower, case.upper, case.claim == "minimax", ""
     need(lower is not None or upper is not None, "neither lower nor upper is stated")
-    if lower is not None:
-        found, y = bound(case, case.held.get("y"), 1, None if interval else upper)
-        unit = sum((abs(y[i]) * case.delta[i] for i in case.soft), ZERO) if case.soft else ONE
-        below = abs(lower) * lower if distance else lower
-        need(upper is None or lower <= upper, "lower is above upper", Unproved)
-        trivial = case.C is None and below <= 0  # of squares, distances, ratios
-        shown = trivial or (unit and below * unit <= found)
-        need(shown, f"lower is not proved: {text(found)}", Unproved)
-    if upper is not None and interval:
-        found, _ = bound(case, case.held.get("y_upper"), -1)
-        need(-upper <= found, f"upper is not proved: {text(-found)}", Unproved)
+    need(None in (lower, upper) or lower <= upper, "lower is above upper", Unproved)
+    if lower is not None and (lower > 0 or not minimax):
+        case.t = lower if minimax else ONE
+        found = case.bound(case.held.get("y"), 1, lower)
+        shown = found > 0 if minimax else found >= lower
+        need(shown, f"lower is not shown: y proves {text(found)}", Unproved)
+    if upper is not None and case.claim == "interval":
+        found = -case.bound(case.held.get("y_upper"), -1)
+        need(found <= upper, f"upper is not shown: y_upper proves {text(found)}", Unproved)
     elif upper is not None:
-        words, cost = answer(case)
-        above = abs(upper) * upper if distance else upper
-        need(cost <= above, f"A costs {text(cost)}, more than upper", Unproved)
-    return f"{case.claim}: between {text(lower)} and {text(upper)}; {words}"
+        case.t = upper if minimax else ONE
+        found, said = case.answer()
+        need(found <= upper, f"A costs {text(found)}, more than upper", Unproved)
+    words = f"{BOUNDED[case.claim]} of all {case.kind} A{case.limit} is between"
+    return f"{words} {text(lower, '-inf')} and {text(upper)}{said and ': ' + said}"
 
 
-CHECKS = {"met": lambda case: answer(case)[0], "infeasible": check_infeasible} | dict.fromkeys(
-    ("minimax", "least_squares", "nearest", "min_trace", "interval"), check_bounds
-)
+BOUNDED = {"minimax": "the least largest error in units of delta",
+           "least_squares": "the least sum of squares",
+           "nearest": "the least squared distance from the prior",
+           "min_trace": "the least trace", "interval": "<C, A>"}  # fmt: skip
+CHECKS = {"met": lambda case: case.answer()[1], "infeasible": check_infeasible}
+CHECKS |= dict.fromkeys(BOUNDED, check_bounds)
 
 
 def check(held: Any, folder: str = ".") -> tuple[bool, str]:
     """Return whether the claim of a certificate is true, and why; raise `Malformed`."""
-    need(isinstance(held, dict), "not a JSON object")
-    need(held.get("format") == "quadsense-certificate", "not a certificate")
-    need(held.get("version") == VERSION, f"this checker is for version {VERSION}")
-    need(isinstance(held.get("claim"), str) and held["claim"] in CHECKS, "an unknown claim")
     try:
-        case = Case(held, folder)
-        words = CHECKS[case.claim](case)
+        need(isinstance(held, dict), "not a JSON object")
+        need(held.get("format") == "quadsense-certificate", "not a certificate")
+        need(held.get("version") == VERSION, f"this checker is for version {VERSION}")
+        need(held.get("claim") in CHECKS, "an unknown claim")
+        return True, CHECKS[held["claim"]](Case(held, folder))
     except Unproved as error:
         return False, str(error)
     except (OSError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
         raise Malformed(f"{type(error).__name__}: {error}") from None
-    norm, free = case.number("norm"), case.psd or "sigma" not in held
-    words += ", among positive semidefinite A" if case.psd else ""
-    taken = norm is not None and free and case.claim != "met"
-    return True, words + (f" of size up to {text(norm)}" if taken else "")
 
 
 def main(arguments: list[str]) -> int:

@@ -61,7 +61,9 @@ def tampered(held: dict[str, Any], rng: np.random.Generator) -> str:
         text = json.dumps(copy)
         return text[: int(rng.integers(0, len(text)))]
     if kind == 1:
-        copy[str(rng.choice(["n", "m", "rank"]))] = int(rng.integers(-1, 12))
+        held = copy["A"] if rng.random() < 0.3 and "A" in copy else copy
+        names = ["n", "m"] if held is copy else ["rank"]
+        held[str(rng.choice(names))] = int(rng.integers(-1, 12))
     elif kind == 2:
         copy["claim"] = str(rng.choice(
             ["met", "infeasible", "minimax", "least_squares", "nearest", "min_trace", "interval"]
@@ -76,7 +78,7 @@ def tampered(held: dict[str, Any], rng: np.random.Generator) -> str:
             if name in copy and rng.random() < 0.6:
                 copy[name] *= float(rng.choice([-1.0, 0.5, 2.0, 1.0 + 2.0**-50, 1.0 - 2.0**-50]))
     elif kind == 6:
-        copy["set_aside"] = rng.integers(0, copy["m"], 2).tolist()
+        copy["allowed"] = int(rng.integers(0, 4))
     else:
         _change_array(copy, rng)
     return json.dumps(copy)

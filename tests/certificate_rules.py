@@ -17,6 +17,7 @@ from typing import Any
 
 Number = tuple[Fraction, Fraction]
 ZERO = Fraction(0)
+TINY = Fraction(1, 2**4000)  # what must be positive: of numbers of this size
 
 
 class Refused(Exception):
@@ -28,6 +29,8 @@ def plus(a: Number, b: Number) -> Number:
 
 
 def times(a: Number, b: Number) -> Number:
+    if not (a[1] or b[1]):
+        return a[0] * b[0], ZERO
     return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
 
 
@@ -39,7 +42,7 @@ def numbers(spec: Any, count: int) -> list[Fraction | None]:
     """An array of the file."""
     if isinstance(spec, dict) and "integers" in spec:
         unit = Fraction(2) ** spec["exponent"]
-        spec = [Fraction(k) * unit for k in spec["integers"]]
+        spec = [None if k is None else Fraction(k) * unit for k in spec["integers"]]
     elif isinstance(spec, dict):
         data = base64.b64decode(spec["base64"])
         spec = [x if math.isfinite(x) else None for x in struct.unpack(f"<{len(data) // 8}d", data)]
@@ -61,21 +64,22 @@ class Claim:
         self.u = self.vectors(held["U"], self.live)
         if held.get("conjugate") is True:
             self.u = [[conj(x) for x in u] for u in self.u]
-        self.forms = [self.hermitian(form, "C") for form in forms]
+        self.forms = [self.hermitian(form) for form in forms]
         none = [None] * self.m
-        self.b, self.delta, lo, hi, self.room, self.weights = (
-            numbers(held.get(name, none), self.m)
-            for name in ("b", "delta", "lo", "hi", "room", "weights")
+        self.b, self.delta, self.lo, self.hi, self.weights = (
+            numbers(held.get(name, none), self.m) for name in ("b", "delta", "lo", "hi", "weights")
         )
+        if any(each is not None and each < 0 for each in self.weights + self.delta):
+            raise Refused("negative")
+        self.limited = False  # whether a bound on A is taken for granted
+        self.set_ends(Fraction(1))
+
+    def set_ends(self, t: Fraction) -> None:
+        """Intervals, with deltas multiplied by t."""
         self.ends = []
-        for i in range(self.m):
-            pair = [lo[i], hi[i]]
-            b, d = self.b[i], self.delta[i]
-            if pair == [None, None] and b is not None and d is not None:
-                pair = [b - d, b + d]
-            self.ends.append(pair)
-        for i in held.get("set_aside", []):
-            self.ends[i], self.b[i], self.weights[i] = [None, None], None, None
+        for lo, hi, b, d in zip(self.lo, self.hi, self.b, self.delta, strict=True):
+            given = (lo, hi) != (None, None) or b is None or d is None
+            self.ends.append([lo, hi] if given else [b - t * d, b + t * d])
 
     def vectors(self, spec: Any, count: int) -> list[list[Number]]:
         """Vectors of n complex numbers."""
@@ -90,10 +94,10 @@ class Claim:
         )
         return [flat[k * self.n : (k + 1) * self.n] for k in range(count)]
 
-    def hermitian(self, held: dict[str, Any], name: str) -> list[list[Number]]:
+    def hermitian(self, held: dict[str, Any]) -> list[list[Number]]:
         """A matrix, or that of a factor."""
-        if name in held:
-            M = self.vectors(held[name], self.n)
+        if "entries" in held:
+            M = self.vectors(held["entries"], self.n)
             pairs = itertools.product(range(self.n), repeat=2)
             if any(M[j][k] != conj(M[k][j]) for j, k in pairs):
                 raise Refused("not Hermitian")
@@ -118,7 +122,8 @@ class Claim:
         """Reading i of A."""
         if i >= self.live:
             return self.inner(self.forms[i - self.live], A)
-        return self.inner(self.sum_of([Fraction(1)], [self.u[i]]), A)
+        u, pairs = self.u[i], itertools.product(range(self.n), repeat=2)
+        return sum((times(conj(u[j]), times(A[j][k], u[k]))[0] for j, k in pairs), ZERO)
 
     def added(self, A: Any, t: Fraction, B: Any) -> Any:
         """``A + t B``."""
@@ -135,62 +140,54 @@ class Claim:
         return None if found is None else Fraction(found)
 
     def prior(self) -> Any:
-        held = self.held.get("prior", 0)
-        return (
-            self.hermitian(self.held, "prior")
-            if isinstance(held, dict | list)
-            else self.identity(Fraction(held))
-        )
+        given = "prior" in self.held
+        return self.hermitian(self.held["prior"]) if given else self.identity(0)
 
     # --- rules --------------------------------------------------------------------------------
 
-    def meets(self, soft: Any = ()) -> list[Fraction] | None:
+    def meets(self) -> list[Fraction] | None:
         """What A reads where it is in the cone and meets every end; else None."""
-        A = self.hermitian(self.held, "A")
+        A = self.hermitian(self.held["A"])
         if self.psd and not is_positive(A):
             return None
-        if len(set(self.held.get("set_aside", []))) > self.held.get("allowed", self.m):
-            return None
+        if self.limited:  # the lower bound is over A up to that size
+            norm = abs(self.number("norm"))
+            trace = self.inner(self.identity(), A)
+            if (trace if self.psd else self.inner(A, A)) > (norm if self.psd else norm * norm):
+                return None
         reads = [self.read(A, i) for i in range(self.m)]
-        for i, (lo, hi) in enumerate(self.ends):
-            room = self.room[i] or ZERO
-            if i in soft:
-                continue
-            if room and (lo != hi or room < 0) and (lo is not None or hi is not None):
-                raise Refused("room")
-            if (lo is not None and reads[i] < lo - room) or (
-                hi is not None and reads[i] > hi + room
-            ):
+        for value, (lo, hi) in zip(reads, self.ends, strict=True):
+            if (lo is not None and value < lo) or (hi is not None and value > hi):
                 return None
         return reads
 
-    def size_squared(self, soft: Any, upper: Fraction | None) -> Fraction | None:
+    def size_squared(self, squares: Any, level: Fraction) -> Fraction | None:
         """Square of a bound on A."""
         sigma = self.number("sigma")
         if sigma is None or self.psd:
-            norm = self.number("norm")
+            norm, self.limited = self.number("norm"), True
             return None if norm is None else norm * norm
-        total, rows = ZERO, []
-        for i, s in enumerate(self.held["scales"]):
-            if s is None:
-                continue
+        total, rows, basis = ZERO, [], self.basis()
+        for i in range(self.live):
             lo, hi = self.ends[i]
-            b = self.b[i]
-            if i in soft and upper is not None:
-                most = abs(b) + upper * self.delta[i]
-            elif lo is not None and hi is not None:
+            if lo is not None and hi is not None:
                 most = max(abs(lo), abs(hi))
-            elif i not in soft and self.weights[i] and b is not None and upper is not None:
-                most = abs(b) + root_above(abs(upper) / self.weights[i])
+            elif i in squares:
+                most = abs(self.b[i]) + root_above(max(level, ZERO) / self.weights[i])
             else:
-                return None
-            rows.append((i, Fraction(2) ** s))
-            total += (Fraction(2) ** s * most) ** 2
-        return total / sigma**2 if self.sees(rows, sigma) else None
+                continue
+            scale, row = Fraction(1), [self.read(E, i) for E in basis]
+            largest = max(map(abs, row))
+            while largest and not 2**23 <= largest * scale < 2**24:
+                scale *= 2 if largest * scale < 2**23 else Fraction(1, 2)
+            scale = scale if largest else Fraction(2) ** 24
+            rows.append([scale * each for each in row])
+            total += (scale * most) ** 2
+        return total / sigma**2 if rows and self.sees(rows, basis, sigma) else None
 
-    def sees(self, rows: list[tuple[int, Fraction]], sigma: Fraction) -> bool:
-        """Whether ``sum (D F(A))_i^2 >= sigma^2 ||A||^2``: its matrix in the entries of A."""
-        basis = []
+    def basis(self) -> list[Any]:
+        """The matrices of one entry and its mirror image."""
+        found = []
         for j in range(self.n):
             for k in range(j, self.n):
                 for unit in [(Fraction(1), ZERO), (ZERO, Fraction(1))][
@@ -198,26 +195,26 @@ class Claim:
                 ]:
                     E = self.identity(0)
                     E[j][k], E[k][j] = unit, conj(unit)
-                    basis.append(E)
-        maps = [[d * self.read(E, i) for E in basis] for i, d in rows]
-        M = [[sum((h[a] * h[b] for h in maps), ZERO) for b in range(len(basis))]
+                    found.append(E)
+        return found
+
+    def sees(self, rows: list[list[Fraction]], basis: list[Any], sigma: Fraction) -> bool:
+        """Whether ``||D F(A)|| >= sigma ||A||``: by its matrix in the entries of A."""
+        M = [[sum((h[a] * h[b] for h in rows), ZERO) for b in range(len(basis))]
              for a in range(len(basis))]  # fmt: skip
         for a, E in enumerate(basis):
             M[a][a] -= sigma * sigma * self.inner(E, E)
         return sigma > 0 and is_positive([[(x, ZERO) for x in row] for row in M])
 
     def proves(
-        self, spec: Any, least: Fraction, C: Any = None, *, alpha: Fraction = ZERO, soft: Any = (),
-        squares: Any = (), upper: Fraction | None = None,
+        self, spec: Any, least: Fraction, C: Any = None, *, alpha: Fraction = ZERO,
+        squares: Any = (),
     ) -> bool:  # fmt: skip
         """Whether y shows that the objective is at least that."""
         y = [each or ZERO for each in numbers(spec, self.m)]
         cost = ZERO
         for i, t in enumerate(y):
             lo, hi = self.ends[i]
-            if i in soft:
-                cost += t * self.b[i]
-                continue
             if i in squares:
                 w, b = self.weights[i], self.b[i]
                 low = t if lo is None else max(t, 2 * w * (lo - b))
@@ -232,9 +229,9 @@ class Claim:
             T = self.added(T, t, F)
         T = T if C is None else self.added(T, Fraction(1), C)
         if "cone" in self.held:
-            if not self.psd or "signs" in self.held["cone"]:
+            if not self.psd or set(self.held["cone"]) != {"rank", "factor"}:
                 raise Refused("cone")
-            T = self.added(T, Fraction(-1), self.hermitian(self.held["cone"], ""))
+            T = self.added(T, Fraction(-1), self.hermitian(self.held["cone"]))
         left = self.inner(T, T)
         if alpha:
             return self.inner(T, self.prior()) - left / (4 * alpha) - cost >= least
@@ -243,11 +240,11 @@ class Claim:
             shift = abs(self.number("shift") or ZERO)
             if not is_positive(self.added(T, shift, self.identity())):
                 return False
-            size = self.size_squared((), None) if shift else ZERO
+            size = self.size_squared((), ZERO) if shift else ZERO
             return size is not None and spare >= 0 and shift**2 * size <= spare**2
         if not left:
             return spare >= 0
-        size = self.size_squared(soft, upper)
+        size = self.size_squared(squares, least)
         return size is not None and spare >= 0 and left * size <= spare * spare
 
     def is_true(self) -> bool:
@@ -261,16 +258,12 @@ class Claim:
         if lower is None and upper is None:
             raise Refused("no bounds")
         if claim == "interval":
-            C = self.hermitian(held, "C")
-            above = upper is None or self.proves(held["y_upper"], -upper, self.added(
-                self.identity(0), Fraction(-1), C))  # fmt: skip
-            return above and (lower is None or self.proves(held["y"], lower, C))
-        soft = {i for i in range(self.m) if self.b[i] is not None and self.delta[i]}
-        soft = soft if claim == "minimax" else set()
+            C = self.hermitian(held["C"])
+            below = lower is None or self.proves(held["y"], lower, C)
+            return below and (upper is None or self.proves(held["y_upper"], -upper, self.added(
+                self.identity(0), Fraction(-1), C)))  # fmt: skip
         squares = {i for i in range(self.m) if self.weights[i] and self.b[i] is not None}
         squares = squares if claim == "least_squares" else set()
-        if any(self.delta[i] <= 0 for i in soft) or any((w or 0) < 0 for w in self.weights):
-            raise Refused("negative")
         alpha = {"nearest": Fraction(1), "least_squares": self.number("ridge") or ZERO}.get(
             claim, ZERO
         )
@@ -280,28 +273,28 @@ class Claim:
         if lower is not None:
             if upper is not None and lower > upper:
                 return False
-            y = [each or ZERO for each in numbers(held["y"], self.m)]
-            least = abs(lower) * lower if claim == "nearest" else lower
-            unit = sum((abs(y[i]) * self.delta[i] for i in soft), ZERO) if soft else Fraction(1)
-            easy = least <= 0 and claim != "min_trace"
-            kinds = {"alpha": alpha, "soft": soft, "squares": squares, "upper": upper}
-            shown = easy or (unit > 0 and self.proves(held["y"], least * unit, C, **kinds))
+            kinds = {"alpha": alpha, "squares": squares}
+            if claim == "minimax":  # no A has errors up to `lower`
+                self.set_ends(lower)
+                shown = lower <= 0 or self.proves(held["y"], TINY)
+            else:
+                shown = self.proves(held["y"], lower, C, **kinds)
             if not shown:
                 return False
-        return upper is None or self.costs(C, alpha, soft, squares) <= (
-            abs(upper) * upper if claim == "nearest" else upper
-        )
+        if claim == "minimax" and upper is not None:
+            self.set_ends(upper)
+            return upper >= 0 and self.meets() is not None
+        return upper is None or self.costs(C, alpha, squares) <= upper
 
-    def costs(self, C: Any, alpha: Fraction, soft: Any, squares: Any) -> Any:
+    def costs(self, C: Any, alpha: Fraction, squares: Any) -> Any:
         """What A costs; infinite where it is not admitted."""
-        reads = self.meets(soft)
+        reads = self.meets()
         if reads is None:
             return math.inf
-        A = self.hermitian(self.held, "A")
+        A = self.hermitian(self.held["A"])
         away = self.added(A, Fraction(-1), self.prior()) if alpha else A
         found = alpha * self.inner(away, away) + (self.inner(C, A) if C else 0)
-        found += sum(self.weights[i] * (reads[i] - self.b[i]) ** 2 for i in squares)
-        return found + max((abs(reads[i] - self.b[i]) / self.delta[i] for i in soft), default=ZERO)
+        return found + sum(self.weights[i] * (reads[i] - self.b[i]) ** 2 for i in squares)
 
     def is_contradiction(self) -> bool:
         """Whether every vector is a proof, and no `allowed` rows include one of each."""
@@ -309,8 +302,7 @@ class Claim:
         proofs = self.held.get("proofs", [self.held.get("y")])
         if allowed and "sigma" in self.held:
             raise Refused("sigma")
-        tiny = Fraction(1, 2**4000)  # the bound must be positive: of numbers of this size
-        if not proofs or not all(self.proves(each, tiny) for each in proofs):
+        if not proofs or not all(self.proves(each, TINY) for each in proofs):
             return False
         vectors = [numbers(each, self.m) for each in proofs]
         for rows in itertools.combinations(range(self.live), min(allowed, self.live)):

@@ -3,95 +3,65 @@
 A claim is written as `quadsense_check` will read it, every number as it is. The vector that proves
 it is made better first: lifted until what must be definite is so by a margin, or moved until what
 must vanish does so to many more digits than float64 has. What is stated is what the rule of the
-checker finds, rounded outwards; what that rule refuses is not written.
+checker finds in exact arithmetic, rounded outwards; what that rule refuses is not written.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import os
-import sys
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg as sl
 import scipy.sparse as sp
 
 import quadsense_check as checker
-from quadsense.arrays import Array, Vector, to_numpy
-from quadsense.core.intervals import EPS
+from quadsense.arrays import Vector, to_numpy
+from quadsense.core.intervals import Intervals
 from quadsense.core.matrix import SensedMatrix
 from quadsense.core.question import Question
 from quadsense.files.formats import write_text
 from quadsense.measurements import Measurements
 from quadsense.measurements.column_scaling import framed
 from quadsense.preferences import make_question
-from quadsense.proofs.costs import permitted
+from quadsense.proofs.exact import CannotCertify, Draft, Fields, below, numbers, prove
 from quadsense.result.certificate import Certificate
 
 if TYPE_CHECKING:
     from quadsense.ranges import Interval
 
-Fields = dict[str, Any]
-
-SHORT = 2**10
-"""Numbers up to which an array is written as a list."""
-
-MARGINS = (2.0**-46, math.sqrt(EPS))
-"""Parts of its diagonal by which a matrix is lifted until it is shown to be definite."""
-
-MOST_SPARE = math.sqrt(EPS)
-"""How far an entry of y that is 0 may be moved, in units of the largest."""
-
-REFINEMENTS = 2
-"""Rounds in which what must vanish is moved towards 0; each has about 15 digits more."""
-
-MOST_FEATURES = 2**24
-"""Numbers in the map of the rows up to which y is refined."""
-
-MOST_SEEN = 2**8
-"""Unknowns up to which it is shown that the rows see all of A, which takes a checker seconds."""
-
-ROOM = 2.0**20
-"""Norm up to which a claim is made, in units of that of A, where none is proved."""
-
 OBJECTIVES = ("least_squares", "nearest", "min_trace", "minimax")
 """Preferences whose bounds can be written."""
 
-
-class CannotCertify(ValueError):
-    """Raised where a claim is not one that the format has, or its rule does not show it."""
+LOGARITHMIC = ("entropy", "center", "likelihood")
+"""Preferences whose bounds version 1.0 of the format does not have."""
 
 
 # --- the data -----------------------------------------------------------------------------------
-
-
-def _numbers(values: Any) -> Any:
-    """Return an array as it is written: infinite where there is no number."""
-    flat = np.ascontiguousarray(values)
-    if np.iscomplexobj(flat):
-        flat = flat.view(np.float64)
-    flat = flat.astype("<f8").reshape(-1)
-    if flat.size <= SHORT:
-        return [value if math.isfinite(value) else None for value in flat.tolist()]
-    return {"base64": base64.b64encode(flat.tobytes()).decode("ascii")}
 
 
 def _form(matrix: Any, signs: Any, dtype: Any) -> Fields:
     """Return a linear function of A as it is written."""
     dense = np.asarray(matrix.toarray() if sp.issparse(matrix) else matrix).astype(dtype)
     if signs is None:
-        return {"C": _numbers(dense)}
-    return {"rank": len(signs), "signs": _numbers(signs), "factor": _numbers(dense.T)}
+        return {"entries": numbers(dense)}
+    return {"rank": len(signs), "signs": numbers(signs), "factor": numbers(dense.T)}
 
 
-def _fields(data: Measurements, psd: bool) -> Fields:
-    """Return the probes and intervals of measurements, constraints included."""
-    plain = data.plain
+def _fields(data: Measurements, psd: bool, size: float | None = None) -> Fields:
+    """Return the probes and intervals of measurements, constraints included.
+
+    Parameters
+    ----------
+    data : Measurements
+    psd : bool
+    size : float, optional
+        Frobenius norm of A, for which equalities are widened to what they count as met within.
+    """
+    plain, ends = data.plain, data.ends
+    assert ends is not None
     is_complex = bool(data.unit_rows.is_complex)
     dtype = np.complex128 if is_complex else np.float64
     rows = to_numpy(plain.rows()).astype(dtype)
@@ -104,29 +74,27 @@ def _fields(data: Measurements, psd: bool) -> Fields:
     held: Fields = {
         "format": "quadsense-certificate", "version": checker.VERSION, "n": data.n, "m": data.m,
         "complex": is_complex, "conjugate": conjugate, "psd": psd,
-        "U": _numbers(rows.conj() if conjugate else rows),
+        "U": numbers(rows.conj() if conjugate else rows),
     }  # fmt: skip
     if forms:
         held["forms"] = forms
-    return held | _intervals(data)
+    return held | _intervals(ends if size is None else ends.allowing(size))
 
 
-def _intervals(data: Measurements, reading: Vector | None = None, free: Any = False) -> Fields:
+def _intervals(ends: Intervals, reading: Vector | None = None, free: Any = False) -> Fields:
     """Return intervals as they are written: readings and tolerances, or ends, without rounding.
 
     Parameters
     ----------
-    data : Measurements
+    ends : Intervals
     reading : ndarray of shape (m,), optional
         Readings of rows whose ends were given outright; infinite where there is none.
     free : ndarray of bool, optional
         Rows that have a reading alone.
     """
-    ends = data.ends
-    assert ends is not None
     below, above, middle = (to_numpy(x) for x in (ends.below, ends.above, ends.reading))
     even = (below == above) & (middle != 0.0) & np.isfinite(above) & ~np.asarray(free)
-    reading = np.full(data.m, np.inf) if reading is None else reading
+    reading = np.full(len(middle), np.inf) if reading is None else reading
     outright = ~even & ~np.asarray(free)
     fields = {
         "b": np.where(even, middle, reading),
@@ -134,7 +102,7 @@ def _intervals(data: Measurements, reading: Vector | None = None, free: Any = Fa
         "lo": np.where(outright, ends.lo, np.inf),
         "hi": np.where(outright, ends.hi, np.inf),
     }
-    return {name: _numbers(values) for name, values in fields.items() if np.isfinite(values).any()}
+    return {name: numbers(values) for name, values in fields.items() if np.isfinite(values).any()}
 
 
 def _matrix(matrix: SensedMatrix, psd: bool, is_complex: bool) -> Fields:
@@ -143,253 +111,19 @@ def _matrix(matrix: SensedMatrix, psd: bool, is_complex: bool) -> Fields:
     X = None if matrix.factor is None else to_numpy(matrix.factor)
     if X is None:
         A = to_numpy(matrix.to_dense())
-        A = A / 2 + A.conj().T / 2
         if not psd:
-            return {"A": _numbers(A.astype(np.complex128) if is_complex else A)}
-        values, vectors = np.linalg.eigh(A)
+            return hermitian(A, is_complex)
+        values, vectors = np.linalg.eigh(A / 2 + A.conj().T / 2)
         X = vectors * np.sqrt(np.maximum(values, 0.0))
     X = X.astype(np.complex128) if is_complex else X
-    held = {"rank": X.shape[1], "factor": _numbers(X.T)}
-    return held if signs is None or bool((signs > 0).all()) else held | {"signs": _numbers(signs)}
+    held = {"rank": X.shape[1], "factor": numbers(X.T)}
+    return held if signs is None or bool((signs > 0).all()) else held | {"signs": numbers(signs)}
 
 
-# --- vectors ------------------------------------------------------------------------------------
-
-
-def _below(value: Fraction) -> float:
-    """Return a float that is not above a number."""
-    found = float(value)
-    return found if Fraction(found) <= value else math.nextafter(found, -math.inf)
-
-
-def _vector(y: list[Fraction]) -> Any:
-    """Return exact numbers as they are written: floats, or integers times a power of two."""
-    if all(each.denominator == 1 or Fraction(float(each)) == each for each in y):
-        return _numbers(np.array([float(each) for each in y]))
-    whole, power = checker.aligned([checker.parts(each) for each in y])
-    return {"integers": whole, "exponent": power}
-
-
-def _dense(T: checker.Matrix, n: int) -> Array:
-    """Return about an exact matrix, n by n."""
-    top = checker.bits(T[0])
-    cut = max(top - 2 * checker.FACTOR_BITS, 0)
-    S = np.array([[float(x >> cut) for x in row] for row in T[0]])
-    S = np.ldexp(S, cut + T[1])
-    return S if len(S) == n else S[:n, :n] + 1j * S[n:, :n]
-
-
-def _features(case: checker.Case) -> Array:
-    """Return about the map of rows and forms, (m, N), in coordinates that keep the norm of A."""
-    n, rows = case.n, [np.ldexp(np.array(x, float), power) for x, power in case.rows]
-    U = np.array(rows).reshape(len(rows), case.size)
-    U = U[:, :n] + 1j * U[:, n:] if case.is_complex else U
-    i, j = np.triu_indices(n)
-    factor = np.where(i == j, 1.0, math.sqrt(2.0))
-    parts = U[:, i] * U[:, j].conj() * factor
-    if case.forms:
-        C = np.array([_dense(C, n) for C in case.C_of_forms])
-        parts = np.concatenate([parts, C[:, i, j] * factor])
-    return np.hstack([parts.real, parts.imag[:, i != j]]) if case.is_complex else parts
-
-
-def _coordinates(T: Array) -> Vector:
-    """Return a Hermitian matrix in these coordinates."""
-    i, j = np.triu_indices(len(T))
-    parts = T[i, j] * np.where(i == j, 1.0, math.sqrt(2.0))
-    return np.concatenate([parts.real, parts.imag[i != j]]) if np.iscomplexobj(T) else parts
-
-
-def _left(case: checker.Case, y: list[Fraction], sign: int) -> checker.Matrix:
-    """Return ``C + F*(y)``, exactly."""
-    T = case.adjoint(y)
-    return T if case.C is None else checker.plus(T, Fraction(sign), case.C)
-
-
-def _refined(case: checker.Case, y: list[Fraction], sign: int) -> Iterator[list[Fraction]]:
-    """Yield y, and vectors near it that leave less and less of ``C + F*(y)``."""
-    yield y
-    if len(y) * case.size**2 > MOST_FEATURES:
-        return
-    H = _features(case)
-    masses = np.sqrt((H * H).sum(axis=1))
-    heavy = np.abs(np.array([float(each) for each in y])) * masses
-    spare = np.array(
-        [a is not None and b is not None for a, b in zip(case.lo, case.hi, strict=True)]
-    )
-    spare |= np.array([i in case.squares or i in case.soft for i in range(case.m)])
-    if not np.isfinite(heavy).all():
-        return
-    weights = np.where(masses > 0.0, heavy + spare * MOST_SPARE * heavy.max(initial=0.0), 0.0)
-    scale = np.divide(weights, masses, out=np.zeros_like(masses), where=masses > 0.0)
-    for _ in range(REFINEMENTS):
-        T = _left(case, y, sign)
-        if not any(map(any, T[0])):
-            return
-        size = checker.bits(T[0]) + T[1]
-        left = _coordinates(_dense((T[0], T[1] - size), case.n))
-        map_of_moves = (H * scale[:, None]).T
-        if not (np.isfinite(map_of_moves).all() and np.isfinite(left).all()):
-            return
-        step = sl.lstsq(map_of_moves, -left, lapack_driver="gelsy")[0] * scale
-        if not np.isfinite(step).all() or not step.any():
-            return
-        power = math.frexp(float(np.abs(step).max()))[1] - checker.FACTOR_BITS
-        digits = np.rint(np.ldexp(step, -power)).tolist()
-        y = [a + checker.dyadic(int(d), power + size) for a, d in zip(y, digits, strict=True)]
-        yield y
-
-
-def _directions(case: checker.Case) -> Iterator[Vector]:
-    """Yield vectors that no missing end forbids and whose ``F*`` may be positive definite."""
-    above = np.array([
-        case.hi[i] is not None or i in case.squares or i in case.soft for i in range(case.m)
-    ])  # fmt: skip
-    rows = len(case.rows)
-    if rows:
-        squares = np.array([float(sum(v * v for v in x)) * 4.0**power for x, power in case.rows])
-        each = np.divide(above[:rows], squares, out=np.zeros(rows), where=squares > 0.0)
-        yield np.append(each, np.zeros(case.m - rows))
-    for i in range(rows, case.m):
-        values = np.linalg.eigvalsh(_dense(case.C_of_forms[i - rows], case.n))
-        if above[i] and values[0] > 0.0:
-            yield np.where(np.arange(case.m) == i, 1.0 / values[-1], 0.0)
-    if case.m > rows:
-        ends = [np.linalg.eigvalsh(_dense(C, case.n))[[0, -1]] for C in case.C_of_forms]
-        positive = [least > -EPS * case.n * most for least, most in ends]
-        yield np.append(above[:rows], above[rows:] & np.array(positive)).astype(np.float64)
-
-
-def _lifted(case: checker.Case, y: list[Fraction], sign: int) -> Iterator[list[Fraction]]:
-    """Yield y, and vectors near it for which ``C + F*(y)`` is more and more definite."""
-    yield y
-    T = _dense(_left(case, y, sign), case.n)
-    sizes = np.maximum(np.diag(T).real, 0.0)
-    below = max(-float(np.linalg.eigvalsh(T)[0]), 0.0) * (1.0 + MARGINS[-1])
-    for d in _directions(case):
-        D = _dense(case.adjoint([Fraction(float(v)) for v in d]), case.n)
-        diagonal, least = np.diag(D).real, float(np.linalg.eigvalsh(D)[0])
-        most = float(np.max(np.divide(sizes, diagonal, out=0.0 * sizes, where=diagonal > 0.0)))
-        needed = below / least if least > 0.0 else 0.0
-        for margin in MARGINS:
-            t = Fraction(needed + case.n * margin * most)
-            yield [a + t * Fraction(float(v)) for a, v in zip(y, d, strict=True)]
-    least = -1.0 if case.C is None else float(np.linalg.eigvalsh(sign * _dense(case.C, case.n))[0])
-    if least > 0.0:
-        for margin in MARGINS:
-            share = Fraction(least / (least + below) * (1.0 - case.n * margin))
-            yield [each * share for each in y]
-
-
-def _cone(case: checker.Case, y: list[Fraction], sign: int) -> Fields:
-    """Return the part of ``F*(y)`` that a positive semidefinite A makes superfluous."""
-    T, P = (_dense(each, case.n) for each in (_left(case, y, sign), case.prior()))
-    values, vectors = np.linalg.eigh(T - 2.0 * float(case.alpha) * P)
-    Z = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, values > 0.0]
-    return {"rank": Z.shape[1], "factor": _numbers(Z.T)}
-
-
-def _prove(
-    held: Fields,
-    question: Question,
-    dual: Vector,
-    sign: int = 1,
-    size: float = 1.0,
-    *,
-    alone: bool = False,
-) -> Fraction:
-    """Add to the fields the vector that proves the claim, and return what it proves.
-
-    Parameters
-    ----------
-    held : dict
-        The fields of the claim so far.
-    question : Question
-        What the vector is about.
-    dual : ndarray of shape (m,)
-    sign : {1, -1}
-        -1 for the upper end of an interval.
-    size : float
-        Frobenius norm of A, where one is known.
-    alone : bool
-        Whether rows may be left out, so that all of them together bound nothing.
-    """
-    case = checker.Case(held, ".")
-    start = [Fraction(float(each)) for each in permitted(question, dual)]
-    upper = None if held["claim"] == "interval" else case.number("upper")
-    if case.alpha:
-        ways: Any = [start]
-        if case.psd:
-            held["cone"] = _cone(case, start, sign)
-    elif case.psd:
-        ways = _lifted(case, start, sign)
-    else:
-        ways = list(_refined(case, start, sign))[::-1]
-        held |= {} if alone else _sees_all(case)
-    found = _first(case, ways, sign, upper)
-    if found is None and not case.alpha:
-        nearest = start if case.psd else ways[0]
-        held |= _condition(case, nearest, sign, size)
-        found = _first(case, [nearest], sign, upper)
-    if found is None:
-        raise CannotCertify("the rule of the claim does not show it: nothing is written")
-    held["y" if sign == 1 else "y_upper"] = _vector(found[0])
-    return found[1]
-
-
-def _first(
-    case: checker.Case, ways: Any, sign: int, upper: Fraction | None
-) -> tuple[list[Fraction], Fraction] | None:
-    """Return the first vector that proves something, and what."""
-    for y in ways:
-        try:
-            value, _ = checker.bound(case, _vector(y), sign, upper)
-        except checker.Unproved:
-            continue
-        if case.claim != "infeasible" or value > 0:
-            return y, value
-    return None
-
-
-def _condition(case: checker.Case, y: list[Fraction], sign: int, size: float) -> Fields:
-    """Return what a claim takes for granted that holds up to a norm (a trace) of A alone."""
-    T = _left(case, y, sign)
-    if case.psd:
-        values = np.linalg.eigvalsh(_dense(T, case.n))
-        shift = 2.0 * max(-values[0], 0.0) + case.n * MARGINS[0] * float(np.abs(values).max())
-        left, norm = Fraction(shift), ROOM * case.n * size
-    else:
-        shift, left, norm = 0.0, checker.root(case.inner(T, T)), ROOM * size
-    try:
-        margin = -checker.conjugates(case, y)
-    except checker.Unproved:
-        return {}
-    if case.claim == "infeasible" and left and margin > 0:
-        norm = _below(min(margin / left / 2, Fraction(sys.float_info.max)))
-    return {"norm": float(norm)} | ({"shift": float(shift)} if shift else {})
-
-
-def _sees_all(case: checker.Case) -> Fields:
-    """Return what shows that the rows see all of A, where they do and are few."""
-    unknowns = case.n**2 if case.is_complex else case.n * (case.n + 1) // 2
-    if unknowns > MOST_SEEN or len(case.rows) < unknowns:
-        return {}
-    two = [
-        (case.lo[i] is not None and case.hi[i] is not None) or i in case.soft or i in case.squares
-        for i in range(len(case.rows))
-    ]
-    H = _features(case)[: len(case.rows)]
-    sizes = np.sqrt((H * H).sum(axis=1))
-    used = np.array(two) & (sizes > 0.0)
-    if used.sum() < unknowns:
-        return {}
-    scales = np.where(used, -np.frexp(np.where(used, sizes, 1.0))[1], 0)
-    least = float(np.linalg.svd(np.ldexp(H, scales[:, None])[used], compute_uv=False)[-1])
-    sigma = least / 2.0
-    listed = [int(s) if u else None for s, u in zip(scales, used, strict=True)]
-    seen = [(i, s) for i, s in enumerate(listed) if s is not None]
-    shown = sigma > 0.0 and checker.sees_all(case, seen, Fraction(sigma))
-    return {"sigma": sigma, "scales": listed} if shown else {}
+def hermitian(A: Any, is_complex: bool) -> Fields:
+    """Return the Hermitian part of a matrix as it is written."""
+    A = np.asarray(A) / 2 + np.asarray(A).conj().T / 2
+    return {"entries": numbers(A.astype(np.complex128) if is_complex else A)}
 
 
 # --- claims -------------------------------------------------------------------------------------
@@ -422,21 +156,23 @@ def _of_claim(claim: Certificate, own: Measurements, objective: bool) -> Fields:
     return (_of_fit if claim.kind == "met" else _of_proofs)(claim, own)
 
 
+def _checked(case: Draft) -> Fields:
+    """Return the fields of a claim that the checker accepts; raise for another."""
+    try:
+        checker.CHECKS[case.claim](case)
+    except checker.Unproved as error:
+        raise CannotCertify(
+            f"the claim does not hold by its own rule, nothing is written: {error}"
+        ) from None
+    return case.held
+
+
 def _of_fit(claim: Certificate, data: Measurements) -> Fields:
     """Return the fields of the claim that A meets every interval."""
-    held = _fields(data, claim.psd) | {"claim": "met"}
-    held |= _matrix(claim.matrix, claim.psd, held["complex"])
-    if claim.set_aside.size:
-        held |= {"set_aside": claim.set_aside.tolist(), "allowed": claim.allowed}
-    return held | _rooms(claim.matrix, data)
-
-
-def _rooms(matrix: SensedMatrix, data: Measurements) -> Fields:
-    """Return what equalities are met within."""
-    if data.ends is None or data.ends.allowance is None:
-        return {}
-    room = np.where(data.ends.exact, data.ends.allowance * matrix.norm(), np.inf)
-    return {"room": _numbers(room)}
+    data = data.set_aside(claim.set_aside) if claim.set_aside.size else data
+    held = _fields(data, claim.psd, claim.matrix.norm()) | {"claim": "met"}
+    held["A"] = _matrix(claim.matrix, claim.psd, held["complex"])
+    return _checked(Draft(held))
 
 
 def _of_proofs(claim: Certificate, data: Measurements) -> Fields:
@@ -458,15 +194,17 @@ def _of_proofs(claim: Certificate, data: Measurements) -> Fields:
             proof[row] = np.where(question.hi[row] < 0.0, 1.0, -1.0)
         if several:  # each must be a proof by its own rows
             others = np.flatnonzero(proof[: data.measured] == 0.0)
-            alone = held | _fields(data.set_aside(others), claim.psd)
-            _prove(alone, question, proof, size=claim.matrix.norm(), alone=True)
-            proofs.append(alone["y"])
+            alone = Draft(held | _fields(data.set_aside(others), claim.psd))
+            prove(alone, question, proof, size=claim.matrix.norm(), alone=True)
+            proofs.append(alone.held["y"])
             for name, worse in (("norm", min), ("shift", max)):
-                if name in alone:
-                    held[name] = worse(held.get(name, alone[name]), alone[name])
+                if name in alone.held:
+                    held[name] = worse(held.get(name, alone.held[name]), alone.held[name])
         else:
-            _prove(held, question, proof, size=claim.matrix.norm())
-    return held | {"proofs": proofs, "allowed": claim.allowed} if several else held
+            prove(Draft(held), question, proof, size=claim.matrix.norm())
+    if not several:
+        return held
+    return _checked(Draft(held | {"proofs": proofs, "allowed": claim.allowed}))
 
 
 def make_within(data: Measurements, psd: bool, C: Any = 0.0) -> Question:
@@ -483,11 +221,14 @@ def _of_objective(claim: Certificate, data: Measurements) -> Fields:
     name = name if stated is None else stated.preference.name
     target = stated is not None and stated.preference.target
     if name not in OBJECTIVES:
-        which = ", ".join(OBJECTIVES)
-        raise CannotCertify(f"there is a certificate in a file of {which} alone, not of {name!r}")
+        refused = f"bounds on what prefer={name!r} minimizes have no certificate in a file"
+        if name in LOGARITHMIC:
+            refused += f": they have logarithms, which version {checker.VERSION} does not"
+        raise CannotCertify(refused)
     data = data if target else data.without_tolerance()
     data = data.set_aside(claim.set_aside) if claim.set_aside.size else data
-    held = _fields(data, claim.psd) | {"claim": name}
+    size = claim.matrix.norm()
+    held = _fields(data, claim.psd, size) | {"claim": name}
     dual = claim.dual if stated is None else stated.dual
     if dual is None or (stated is not None and name != "min_trace" and stated.lower <= 0.0):
         dual = np.zeros(data.m)  # it proves that squares, distances and ratios are not negative
@@ -497,73 +238,105 @@ def _of_objective(claim: Certificate, data: Measurements) -> Fields:
         found = make_question(data, stated.preference, strict=True)
         assert found is not None
         question = found
+    assert data.ends is not None
+    ends = data.ends.allowing(size)
     if name == "minimax":
-        _as_ratios(held, data, question if stated is not None else None)
+        _as_ratios(held, ends, data.hard, centered=stated is not None)
     else:
-        _as_squares(held, data, question)
+        _as_squares(held, ends, question)
     zero = to_numpy(data.unit_rows.norms) == 0.0
     dual = np.where(zero, question.slopes_at_zero, dual)
-    held |= _matrix(claim.matrix, claim.psd, held["complex"]) | _rooms(claim.matrix, data)
-    return _with_bounds(held, question, dual, claim.matrix.norm())
+    held["A"] = _matrix(claim.matrix, claim.psd, held["complex"])
+    lower = claim.lower_bound if stated is None else stated.lower
+    return _with_bounds(Draft(held), question, dual, size, lower)
 
 
-def _as_ratios(held: Fields, data: Measurements, question: Question | None) -> None:
+def _as_ratios(held: Fields, ends: Intervals, hard: Any, centered: bool) -> None:
     """Make the readings those about which errors are counted, and tolerances their units."""
-    assert data.ends is not None
-    ends, hard = data.ends, data.hard
-    middle = ends.middle() if question is not None else ends.reading
     soft = ~hard & ends.two_sided
-    held["b"] = _numbers(np.where(soft, middle, np.inf))
-    held["delta"] = _numbers(np.where(soft, ends.unit, np.inf))
-    held["lo"] = _numbers(np.where(soft, np.inf, ends.lo))
-    held["hi"] = _numbers(np.where(soft, np.inf, ends.hi))
+    held["b"] = numbers(np.where(soft, ends.middle() if centered else ends.reading, np.inf))
+    held["delta"] = numbers(np.where(soft, ends.unit, np.inf))
+    held["lo"] = numbers(np.where(soft, np.inf, ends.lo))
+    held["hi"] = numbers(np.where(soft, np.inf, ends.hi))
 
 
-def _as_squares(held: Fields, data: Measurements, question: Question) -> None:
+def _as_squares(held: Fields, ends: Intervals, question: Question) -> None:
     """Add weights, readings, the ridge and the prior of a question."""
     if question.term.squares:
         counted = question.weights > 0.0
         for name in ("b", "delta", "lo", "hi"):
             held.pop(name, None)
         free = ~np.isfinite(question.lo) & ~np.isfinite(question.hi)
-        held |= _intervals(data, np.where(counted, question.reading, np.inf), free)
-        held["weights"] = _numbers(np.where(counted, question.weights, np.inf))
-    if question.alpha and question.term.squares:
-        held["ridge"] = question.alpha
-    if question.alpha:
-        prior = question.prior
-        held["prior"] = prior
-        if not isinstance(prior, float):
-            prior = np.asarray(prior) / 2 + np.asarray(prior).conj().T / 2
-            held["prior"] = _numbers(prior.astype(np.complex128) if held["complex"] else prior)
+        held |= _intervals(ends, np.where(counted, question.reading, np.inf), free)
+        held["weights"] = numbers(np.where(counted, question.weights, np.inf))
+        if question.alpha:
+            held["ridge"] = question.alpha
+    prior = question.prior
+    if question.alpha and not (isinstance(prior, float) and prior == 0.0):
+        P = prior * np.eye(held["n"]) if isinstance(prior, float) else prior
+        held["prior"] = hermitian(P, held["complex"])
 
 
-def _with_bounds(held: Fields, question: Question, dual: Vector, size: float) -> Fields:
-    """Return the fields with both bounds, as far as they are shown."""
-    case = checker.Case(held, ".")
-    distance = held["claim"] == "nearest"
+def _with_bounds(
+    case: Draft, question: Question, dual: Vector, size: float, stated: float
+) -> Fields:
+    """Return the fields with both bounds, as far as they are shown.
+
+    Parameters
+    ----------
+    case : Case
+        The claim so far.
+    question : Question
+    dual : ndarray of shape (m,)
+    size : float
+        Frobenius norm of A.
+    stated : float
+        The lower bound of the result.
+    """
+    held, minimax, level = case.held, case.claim == "minimax", Fraction(max(stated, 0.0))
     try:
-        cost = checker.answer(case)[1]
-        cost = checker.root(cost) if distance else cost
-        held["upper"] = -_below(-cost)
+        cost = _largest_ratio(case) if minimax else case.answer()[0]
+        held["upper"] = -below(-cost)
+        if minimax:
+            case.t = Fraction(held["upper"])
+            case.answer()
+        level = Fraction(held["upper"])
     except checker.Unproved:  # A is not one of those that are compared
-        for name in ("A", "factor", "rank", "signs"):
+        for name in ("A", "upper"):
             held.pop(name, None)
-    found = _prove(held, question, dual, size=size)
-    y = case.numbers("y", held["y"], case.m)
-    mass = sum((abs(y[i]) * case.delta[i] for i in case.soft), Fraction(0))
-    if case.soft:
-        found = -checker.up(-found / mass) if mass else Fraction(0)
-    if case.C is None:
-        found = max(found, Fraction(0))  # of a sum of squares, a distance, a ratio
-    if distance:
-        lower = _below(checker.root(found))
-        while Fraction(lower) ** 2 > found:
-            lower = math.nextafter(lower, -math.inf)
-    else:
-        lower = _below(found)
+    if minimax:
+        case.t = Fraction(max(stated, 0.0))
+    found = prove(case, question, dual, size=size, level=level)
+    lower = _least_ratio(case, found) if minimax else below(found)
+    if lower < 0.0 and case.claim != "min_trace":  # y = 0 proves that nothing is below 0
+        lower, held["y"] = 0.0, [0] * case.m
+        held.pop("cone", None)
     held["lower"] = min(lower, held.get("upper", lower))
     return held
+
+
+def _largest_ratio(case: Draft) -> Fraction:
+    """Return the largest error of A in units of delta."""
+    reads = zip(case.readings(case.matrix(case.held["A"])), case.b, case.delta, strict=True)
+    return max((abs(v - b) / d for v, b, d in reads if b is not None and d), default=checker.ZERO)
+
+
+def _least_ratio(case: Draft, found: Fraction) -> float:
+    """Return a ratio within which y shows that there is no A: near that at which it proves 0.
+
+    Parameters
+    ----------
+    case : Case
+    found : Fraction
+        What y proves at the present ratio.
+    """
+    y, t = case.array(case.held["y"], case.m), float(case.t)
+    mass = sum((abs(v or 0) * (d or 0) for v, d in zip(y, case.delta, strict=True)), checker.ZERO)
+    if found <= 0 and mass:
+        t = math.nextafter(below(case.t + found / mass), -math.inf)
+        case.t = Fraction(max(t, 0.0))
+        found = case.bound(case.held["y"], level=case.t)
+    return t if found > 0 else 0.0
 
 
 def fields_of_range(found: Interval, data: Measurements) -> Fields:
@@ -580,21 +353,21 @@ def fields_of_range(found: Interval, data: Measurements) -> Fields:
     data = data.set_aside(found.set_aside) if found.set_aside.size else data
     held = _fields(data, found.psd) | {"claim": "interval"}
     C = np.asarray(found.C)
-    held["C"] = _numbers(C.astype(np.complex128) if held["complex"] else C)
+    held["C"] = hermitian(C, held["complex"])
+    case = Draft(held)
     for name, sign in (("lower", 1), ("upper", -1)):
         dual, fit = getattr(found, f"{name}_dual"), getattr(found, f"{name}_fit")
         if dual is not None:
             size = 1.0 if fit is None else float(np.linalg.norm(fit))
             question = make_within(data, found.psd, sign * C)
-            held[name] = sign * _below(_prove(held, question, np.asarray(dual), sign, size))
+            held[name] = sign * below(prove(case, question, np.asarray(dual), sign, size))
     if not {"lower", "upper"} & held.keys():
         raise CannotCertify("neither end of the range is proved to be finite")
+    if held.get("lower", -math.inf) > held.get("upper", math.inf):
+        raise CannotCertify("the range is empty: nothing fits")
     return held
 
 
 def write(path: str | os.PathLike[str], held: Fields) -> None:
-    """Write a certificate, if it is true; nothing is left of a file that is not complete."""
-    true, words = checker.check(held)
-    if not true:
-        raise CannotCertify(f"the claim does not hold by its own rule, nothing is written: {words}")
+    """Write the fields of a certificate, which the checker has accepted."""
     write_text(path, json.dumps(held, indent=1, allow_nan=False))

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,10 +34,11 @@ EXAMPLE = {
 }  # fmt: skip
 FIT = {
     "format": "quadsense-certificate", "version": "1.0", "claim": "met", "n": 2, "m": 3,
-    "U": [1, 0, 0, 1, 1, 1], "lo": [1, None, 2], "hi": [1, 3, None], "A": [1, 0.5, 0.5, 1],
+    "U": [1, 0, 0, 1, 1, 1], "lo": [1, None, 2], "hi": [1, 3, None],
+    "A": {"entries": [1, 0.5, 0.5, 1]},
 }  # fmt: skip
 
-FORM = {"forms": [{"C": [0, 1, 1, 0]}], "U": [1, 0, 0, 1]}
+FORM = {"forms": [{"entries": [0, 1, 1, 0]}], "U": [1, 0, 0, 1]}
 
 
 def agreed(held):
@@ -63,7 +65,7 @@ def of_many(seeds):
 # --- accepted ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [3, 9, 20, 37, 214, 279, 20002, 20009])
+@pytest.mark.parametrize("seed", [3, 9, 20, 37, 214, 279, 20002, 20009, 2000103])
 def test_what_is_written_of_a_solve_is_true_by_both_checkers(seed):
     found = [(name, held) for name, held in cases.of_seed(seed) if held]
     assert found
@@ -117,6 +119,8 @@ def test_bounds_in_a_file_are_those_of_the_result(name, psd):
     held = certificates.fields_of(result.certificate, None, True)
     lower, upper = result.objective_bounds
     assert agreed(held)
+    if name == "nearest":  # of which a file bounds the square
+        lower, upper = lower**2, upper**2
     assert held["upper"] == pytest.approx(upper, rel=1e-6)
     # Exact residuals prove no less than float64 does.
     assert lower * (1.0 - 1e-6) <= held["lower"] <= held["upper"]
@@ -132,7 +136,7 @@ def test_a_contradiction_of_symmetric_matrices_needs_no_bound_on_them():
     assert "sigma" in held
     assert agreed(held)
     # 15 digits more a round: without the proof that rows see all of A it holds up to 1e25.
-    without = {k: v for k, v in held.items() if k not in ("sigma", "scales")} | {"norm": 1e25}
+    without = {k: v for k, v in held.items() if k != "sigma"} | {"norm": 1e25}
     assert agreed(without)
 
 
@@ -142,16 +146,19 @@ TAMPERED = int(os.environ.get("QUADSENSE_TAMPERED", "10000"))
 
 @pytest.mark.deep
 def test_certificates_of_many_seeds_are_true():
-    kinds = set()
-    for seed in range(TAMPERED // 20):
+    kinds, seeds = Counter(), TAMPERED // 20
+    for seed in range(seeds):
         start = (0, 20_000, 1_000_000, 2_000_000)[seed % 4]
         for name, held in cases.of_seed(start + seed):
+            kinds[name if held else "refused"] += 1
             if held:
-                kinds.add(name)
                 assert checker.check(json.loads(json.dumps(held)))[0], start + seed
         if seed % 5 == 0:
             assert checker.check(cases.of_interval(seed))[0], seed
-    assert kinds >= {"met", "infeasible", "least_squares", "nearest", "min_trace", "minimax"}
+    print(f"{seeds} seeds: {dict(kinds)}")
+    assert kinds.keys() >= {
+        "met", "infeasible", "least_squares", "nearest", "min_trace", "minimax"
+    }  # fmt: skip
 
 
 # --- tampered with ----------------------------------------------------------------------------
@@ -177,15 +184,16 @@ def test_what_is_accepted_of_changed_certificates_is_true(seed):
 
 @pytest.mark.deep
 def test_what_is_accepted_of_many_changed_certificates_is_true():
-    rng, seen, seed = np.random.default_rng(0), 0, 0
+    rng, seen, seed, true = np.random.default_rng(0), 0, 0, 0
     while seen < TAMPERED:
         start = (0, 20_000, 1_000_000)[seed % 3]
         several = [held for _, held in cases.of_seed(start + seed) if held]
         for held in [*several, cases.of_interval(seed)]:
             if held["n"] <= MAX_ORDER:
-                accepted(held, rng, 50)
+                true += accepted(held, rng, 50)
                 seen += 50
         seed += 1
+    print(f"{seen} changed, {true} accepted, each of them true")
 
 
 @pytest.mark.deep
@@ -198,6 +206,7 @@ def test_both_checkers_agree_on_many_certificates():
         seed += 1
     known = {text: judged(text) for text in texts}
     sound = {text: found for text, found in known.items() if found is not None}
+    print(f"{len(texts)} certificates, {len(texts) - len(sound)} of them malformed")
     assert sound == {text: rules.is_true(text) for text in sound}
 
 
@@ -211,7 +220,7 @@ def test_both_checkers_agree_on_many_certificates():
         ({"psd": False}, False),  # F*(y) is not 0
         ({"psd": False, "norm": 0.3}, True),  # ||F*(y)||_F = 2: 0.75 - 0.6 > 0
         ({"psd": False, "norm": 0.4}, False),
-        ({"set_aside": [2]}, False),
+        ({"b": [1, 1, None]}, False),
         ({"y": [1.9, 1.9, -1], "shift": 0.125, "norm": 0.01}, True),
         ({"y": [1.9, 1.9, -1], "shift": 0.0999, "norm": 0.01}, False),
         ({"proofs": [[2, 2, -1]], "allowed": 1}, False),
@@ -227,12 +236,13 @@ def test_each_part_of_the_rule_of_a_contradiction_counts(change, true):
     ("change", "true"),
     [
         ({}, True),
-        ({"A": [1.0000000000000002, 0.5, 0.5, 1]}, False),
-        ({"A": [1.0000000000000002, 0.5, 0.5, 1], "room": [1e-15, None, None]}, True),
-        ({"A": [1, -0.5, -0.5, 1]}, False),
-        ({"A": [1, -0.5, -0.5, 1], "set_aside": [2]}, True),
-        ({"A": [1, -0.5, -0.5, 1], "set_aside": [2], "allowed": 0}, False),
-        ({"A": [1, 1.5, 1.5, 1], "psd": True}, False),
+        ({"A": {"entries": [1.0000000000000002, 0.5, 0.5, 1]}}, False),
+        ({"A": {"entries": [1, -0.5, -0.5, 1]}}, False),
+        ({"A": {"entries": [1, -0.5, -0.5, 1]}, "lo": [1, None, None]}, True),
+        ({"A": {"entries": [1, 1.5, 1.5, 1]}, "psd": True}, False),
+        ({"A": {"entries": [1, 1.5, 1.5, 1]}}, True),
+        ({"A": {"rank": 1, "factor": [1, 1]}, "psd": True}, True),
+        ({"A": {"rank": 1, "factor": [1, 1], "signs": [-1]}}, False),
         ({"psd": True}, True),
         (FORM | {"lo": [1, 1, 1], "hi": [1, 1, 1]}, True),
         (FORM | {"lo": [1, 1, 2], "hi": [1, 1, 2]}, False),
@@ -244,67 +254,66 @@ def test_each_part_of_the_rule_of_a_fit_counts(change, true):
 
 LEAST = {
     "format": "quadsense-certificate", "version": "1.0", "claim": "least_squares", "n": 1, "m": 2,
-    "U": [1, 1], "b": [1, 3], "weights": [1, 1], "y": [2, -2], "lower": 2, "upper": 2, "A": [2],
+    "U": [1, 1], "b": [1, 3], "weights": [1, 1], "y": [2, -2], "lower": 2, "upper": 2,
+    "A": {"entries": [2]},
 }  # fmt: skip
-RANGE = LEAST | {"claim": "interval", "C": [1]}
-SEEN = LEAST | {"y": [2, -1.75], "sigma": 1.375, "scales": [0, 0], "lower": 0.5}
+RANGE = LEAST | {"claim": "interval", "C": {"entries": [1]}}
+ABOVE = RANGE | {"hi": [1, 1], "y_upper": [1, 0], "lower": None}
+NEAR = LEAST | {"claim": "nearest", "prior": {"entries": [1]}, "y": [0, 0], "lower": 0, "upper": 1}
+AWAY = NEAR | {"lo": [1, 1], "prior": {"entries": [0]}, "y": [-1, -1], "A": {"entries": [1]}}
+SEEN = LEAST | {"y": [2, -1.75], "sigma": 2**23 - 3, "lower": 0.4}
+WORST = {
+    "format": "quadsense-certificate", "version": "1.0", "claim": "minimax", "n": 1, "m": 2,
+    "U": [1, 1], "b": [1, 3], "delta": [1, 1], "y": [1, -1], "lower": 0.999, "upper": 1,
+    "A": {"entries": [2]},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("change", "true"),
+    ("held", "true"),
     [
-        ({}, True),
-        ({"lower": 2.0000000000000004, "upper": 3}, False),
-        ({"upper": 1.9999999999999998, "lower": 1}, False),  # A costs 2
-        ({"lower": 3, "upper": 2}, False),
-        ({"lower": -1, "y": [0, 0]}, True),
-        ({"hi": [None, 1], "A": [1], "y": [0, 0], "lower": 4, "upper": 4}, True),
-        ({"ridge": 1, "prior": 2}, True),
-        ({"ridge": 1, "prior": [2]}, True),
-        ({"ridge": 1, "prior": 3}, False),
-        ({"claim": "nearest", "prior": [1], "y": [0, 0], "lower": 0, "upper": 1}, True),
-        ({"claim": "nearest", "prior": [1], "y": [0, 0], "lower": 0, "upper": 0.5}, False),
-        ({"claim": "nearest", "lo": [1, 1], "y": [-1, -1], "lower": 1, "upper": 2}, True),
-        ({"claim": "nearest", "lo": [1, 1], "y": [-1, -1], "lower": 1.1, "upper": 2}, False),
-        ({"upper": None}, True),
-        ({"lower": None}, True),
+        (LEAST, True),
+        (LEAST | {"lower": 2.0000000000000004, "upper": 3}, False),
+        (LEAST | {"upper": 1.9999999999999998, "lower": 1}, False),  # A costs 2
+        (LEAST | {"lower": 3, "upper": 2}, False),
+        (LEAST | {"lower": -1, "y": [0, 0]}, True),
+        (LEAST | {"upper": None}, True),
+        (LEAST | {"lower": None}, True),
+        # One of the two is paid by its end: 4 is the least.
         (
-            {"claim": "interval", "C": [1], "lo": [1, 1], "y": [-1, 0], "lower": 1, "upper": None},
+            LEAST | {"hi": [None, 1], "A": {"entries": [1]}, "y": [0, 0], "lower": 4, "upper": 4},
             True,
         ),
-        (
-            {
-                "claim": "interval",
-                "C": [1],
-                "hi": [1, 1],
-                "y_upper": [1, 0],
-                "lower": None,
-                "upper": 1,
-            },
-            True,
-        ),
-        (
-            {
-                "claim": "interval",
-                "C": [1],
-                "hi": [1, 1],
-                "y_upper": [1, 0],
-                "lower": None,
-                "upper": 0.9,
-            },
-            False,
-        ),
+        (LEAST | {"ridge": 1, "prior": {"entries": [2]}}, True),
+        (LEAST | {"ridge": 1, "prior": {"entries": [3]}}, False),
+        (NEAR, True),
+        (NEAR | {"upper": 0.5}, False),
+        (AWAY, True),
+        (AWAY | {"lower": 1, "upper": 2, "y": [-1, -0.5]}, False),
+        (AWAY | {"lower": 1, "upper": 2}, True),
+        (AWAY | {"lower": 1.1, "upper": 2}, False),
+        (RANGE | {"lo": [1, 1], "y": [-1, 0], "lower": 1, "upper": None}, True),
+        (RANGE | {"lo": [1, 1], "y": [-1, 0], "lower": 1.1, "upper": None}, False),
+        (ABOVE | {"upper": 1}, True),
+        (ABOVE | {"upper": 0.9}, False),
         (SEEN, True),
-        (SEEN | {"sigma": 1.5}, False),  # the square root of 2 is less
-        (SEEN | {"scales": [0, None], "sigma": 0.5, "lower": 0.25}, True),
-        (SEEN | {"scales": [None, None]}, False),
-        (SEEN | {"scales": [1, 1], "sigma": 2.75}, True),
+        (SEEN | {"lower": 0.5}, False),
+        (SEEN | {"sigma": 1.5 * 2**23}, False),  # the square root of 2 is less
         (SEEN | {"weights": [1, 0], "y": [2, 0]}, False),  # nothing bounds reading 1
-        (SEEN | {"lo": [0, 0], "hi": [4, 4], "lower": 0.25}, True),
+        (SEEN | {"lo": [0, 0], "hi": [4, 4], "lower": 0.05}, True),
+        (SEEN | {"lo": [0, 0], "hi": [4, 4]}, False),
+        (WORST, True),
+        (WORST | {"lower": 1, "upper": 2}, False),  # some A is at 1
+        (WORST | {"upper": 0.9999}, False),
+        (WORST | {"lower": 0.25, "y": [1, -0.5]}, False),
+        (WORST | {"lower": 0.25, "y": [1, -0.96], "norm": 3}, True),
+        (WORST | {"lower": 0.25, "y": [1, -0.96], "norm": 1.9}, False),  # of an A of norm 2
+        (WORST | {"lower": 0.25, "y": [1, -0.96], "norm": 1.9, "upper": None}, True),
+        (WORST | {"hi": [1, None], "lo": [None, 2], "lower": None}, False),
     ],
 )
-def test_each_part_of_the_rule_of_an_optimum_counts(change, true):
-    assert agreed(LEAST | change) is true
+def test_each_part_of_the_rule_of_an_optimum_counts(held, true):
+    assert agreed(held) is true
 
 
 def test_bounds_that_are_not_stated_are_malformed():
@@ -342,16 +351,21 @@ def test_definiteness_without_a_margin_is_shown_by_elimination(rank):
         json.dumps(EXAMPLE | {"U": {"file": "../secret", "sha256": ""}}),
         json.dumps(EXAMPLE | {"U": {"file": "missing.bin", "sha256": ""}}),
         json.dumps(EXAMPLE | {"y": {"integers": [1, 2, 3], "exponent": 10**9}}),
-        json.dumps(EXAMPLE | {"y": {"integers": [1.5, 2, 3], "exponent": 1}}),
+        json.dumps(EXAMPLE | {"y": {"integers": [1, 2, "3"], "exponent": 1}}),
+        json.dumps(EXAMPLE | {"psd": 1}),
+        json.dumps(EXAMPLE | {"b": [1, 1, 1e999]}),
+        json.dumps(EXAMPLE | {"delta": [1, 1, -1]}),
+        json.dumps(EXAMPLE | {"n": 3000, "m": 1, "forms": [{"rank": 0, "factor": []}], "U": []}),
         json.dumps(EXAMPLE | {"forms": {}}),
         json.dumps(EXAMPLE | {"forms": [{"rank": 10**8, "factor": []}]}),
-        json.dumps(EXAMPLE | {"set_aside": [7]}),
         json.dumps(EXAMPLE | {"proofs": 3}),
         json.dumps(EXAMPLE).replace("6]", "NaN]"),
         json.dumps(EXAMPLE).replace("6]", "1" + "0" * 5000 + "]"),
-        json.dumps(FIT | {"A": [1, 0.5, 0.4, 1]}),
-        json.dumps(FIT | {"room": [None, 1.0, None]}),
-        json.dumps(FIT | {"rank": "x", "A": None}),
+        json.dumps(FIT | {"A": {"entries": [1, 0.5, 0.4, 1]}}),
+        json.dumps(FIT | {"A": [1, 0.5, 0.5, 1]}),
+        json.dumps(FIT | {"A": None}),
+        json.dumps(FIT | {"A": {"rank": "x"}}),
+        json.dumps({k: v for k, v in FIT.items() if k != "A"}),
     ],
 )  # fmt: skip
 def test_malformed_files_end_with_status_2_and_one_line(text, tmp_path, capsys):
@@ -366,11 +380,11 @@ def test_malformed_files_end_with_status_2_and_one_line(text, tmp_path, capsys):
 
 @pytest.mark.parametrize("sizes", [(1e300, 1e-300), (5e-324, 1.7e308)])
 def test_numbers_of_too_different_sizes_are_refused_before_they_take_memory(sizes):
-    n = 1000
+    n = 1100
     U = np.ones(n)
     U[:2] = sizes
-    held = FIT | {"n": n, "m": 1, "U": U.tolist(), "lo": [0], "hi": [1], "rank": 1}
-    held = {k: v for k, v in held.items() if k != "A"} | {"factor": U.tolist()}
+    held = FIT | {"n": n, "m": 1, "U": U.tolist(), "lo": [0], "hi": [1]}
+    held["A"] = {"rank": 1, "factor": U.tolist()}
     with pytest.raises(checker.Malformed, match="sizes"):
         checker.check(held)
 
@@ -398,9 +412,23 @@ def test_the_status_says_whether_the_claim_is_true(change, status, tmp_path, cap
     assert capsys.readouterr().out.startswith("FALSE: " if status else "TRUE: ")
 
 
+def lines_of_code(text):
+    """Lines that are neither blank nor a comment, nor part of a string that stands alone."""
+    alone = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for line in range(node.lineno, node.end_lineno + 1)
+    }
+    lines = enumerate(map(str.strip, text.splitlines()), 1)
+    return sum(bool(line) and line[0] != "#" and i not in alone for i, line in lines)
+
+
 def test_the_checker_is_one_short_file_of_the_standard_library():
-    tree = ast.parse(CHECKER.read_text())
-    imported = set()
+    text = CHECKER.read_text()
+    assert len(text.splitlines()) <= 450
+    assert lines_of_code(text) <= 350
+    tree, imported = ast.parse(text), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             imported |= {each.name.partition(".")[0] for each in node.names}
@@ -457,7 +485,7 @@ def test_what_its_own_rule_does_not_show_is_not_written(solved, tmp_path):
     _, result = solved
     wrong = quadsense.SensedMatrix.from_dense(np.asarray(result.matrix) + 1.0)
     false = replace(result, certificate=replace(result.certificate, matrix=wrong))
-    with pytest.raises(certificates.CannotCertify, match="nothing is written: row 1 reads"):
+    with pytest.raises(certificates.CannotCertify, match="nothing is written: reading 1 of A is"):
         false.save_certificate(tmp_path / "c.json")
     assert list(tmp_path.iterdir()) == []
 
@@ -467,7 +495,7 @@ def test_claims_that_the_format_does_not_have_are_refused(tmp_path):
     result = quadsense.solve(U, np.ones(8), delta=2.0, prefer="center")
     result.save_certificate(tmp_path / "c.json")
     assert agreed(json.loads((tmp_path / "c.json").read_text()))
-    with pytest.raises(certificates.CannotCertify, match="not of 'center'"):
+    with pytest.raises(certificates.CannotCertify, match=r"'center' .* have logarithms"):
         result.save_certificate(tmp_path / "c.json", objective=True)
 
 
@@ -499,5 +527,5 @@ def test_the_command_writes_certificates(solved, tmp_path, run):
     other.save(names[1])
     code, _, err = run("certificate", *names, "-o", str(tmp_path / "c.json"), "--objective")
     assert code == 3
-    assert "not of 'center'" in err
+    assert "they have logarithms, which version 1.0 does not" in err
     assert not (tmp_path / "c.json").exists()

@@ -336,6 +336,7 @@ def certificate(
       python -m quadsense_check certificate.json
     """
     from quadsense import certificates  # rarely needed
+    from quadsense.proofs.exact import CannotCertify
 
     files.check_writable(output, ".json")
     found, source = quadsense.load_result(result), files.look_at(file)
@@ -349,7 +350,7 @@ def certificate(
             own = replace(found.certificate, columns=None).own_data(data, None, {})
             held = certificates.fields_of_range(bounds, own)
         certificates.write(output, held)
-    except certificates.CannotCertify as error:
+    except CannotCertify as error:
         click.echo(f"quadsense: {error}", err=True)
         return NOT_MET
     if not quiet:
