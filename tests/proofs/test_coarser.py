@@ -251,7 +251,8 @@ CLAIMS = {
     ),
     "_infimum psd": (
         objective, lambda: objective._infimum(
-            question(alpha=1.0, prior=-A, psd=True), F, A, 0.1, 0), -1, "UNIT EPS COMPLEX factorisation_error",
+            question(alpha=1.0, prior=-A, psd=True), F, A, 0.1, 0),
+        -1, "UNIT EPS COMPLEX factorisation_error",
     ),
     "_infimum log det": (
         objective, lambda: objective._infimum(
