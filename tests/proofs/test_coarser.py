@@ -391,3 +391,168 @@ def test_a_claim_is_weaker_in_coarser_arithmetic(monkeypatch, label, name, idle)
         after = sign * float(claim())
     assert np.isfinite(before)
     assert after >= before if idle else after > before
+
+
+# --- units -----------------------------------------------------------------------------------
+
+
+def rows_times(s, rows=V):
+    return Sensing.of(s * rows)
+
+
+def squares_of(s):
+    """Readings, and what they cost, in units of s."""
+    return {"lo": -s * np.ones(9), "hi": 2.0 * s * np.ones(9), "reading": 0.3 * s * np.ones(9)}
+
+
+# Function of a unit, and the power of it that the claim is proportional to.
+IN_UNITS = {
+    "dense_error": (lambda s: rounding.dense_error(F, 2.0 * s, 3), 1),
+    "reading_error": (lambda s: rounding.reading_error(s * B).sum(), 1),
+    "factor_size": (lambda s: rounding.factor_size(FactorForm(s * X), 1e-3), 2),
+    "squared_length": (lambda s: rounding.squared_length(F, s * Y)[1], 2),
+    "measured_enclosure": (
+        lambda s: rounding.measured_enclosure(
+            MeasuredForm(0.3 * s, s * Y, VAGUE, s * A), s * B, s * B, s * B * B, 4).error.sum(), 1,
+    ),
+    "enclosure of a factor": (
+        lambda s: rounding.enclosure(SensedMatrix(FactorForm(s * X)), F, s * s * B).error.sum(), 2
+    ),
+    "enclosure of other rows": (
+        lambda s: rounding.enclosure(
+            SensedMatrix(MeasuredForm(0.3 * s, s * Y, VAGUE, s * A)), F, s * B).error.sum(), 1,
+    ),
+    "enclosure of sums": (
+        lambda s: rounding.enclosure(SensedMatrix(DenseForm(s * A)), SUMS, s * B[:5]).error.sum(), 1
+    ),
+    "adjoint_norm": (lambda s: rounding.adjoint_norm(F, s * Y), 1),
+    "adjoint_norm of rows": (lambda s: rounding.adjoint_norm(rows_times(s), Y), 2),
+    "adjoint_norm of sums": (lambda s: rounding.adjoint_norm(SUMS, s * Y5), 1),
+    "adjoint_matrix": (lambda s: rounding.adjoint_matrix(F, s * Y, s * A)[1], 1),
+    "adjoint_matrix of rows": (
+        lambda s: rounding.adjoint_matrix(rows_times(s), Y, s * s * A)[1], 2
+    ),
+    "plain_adjoint": (lambda s: rounding.plain_adjoint(rows_times(s), Y)[1], 2),
+    "entries_error": (lambda s: rounding.entries_error(VAGUE, s * Y), 1),
+    "spectrum": (lambda s: definite.spectrum(s * A).error, 1),
+    "norm_within": (lambda s: symmetric.norm_within(F, s * POSITIVE), 1),
+    "norm_within of rows": (lambda s: symmetric.norm_within(rows_times(s), POSITIVE), -2),
+    "norm_within far": (
+        lambda s: symmetric.norm_within(F, s * np.where(Y > 1.0, 1e6, 1.0)), 1
+    ),
+    "sigma of sums": (
+        lambda s: symmetric.smallest_singular_value(
+            Mixed(F, s * LONG.weights, np.ones(10), np.ones(10))), 1,
+    ),
+    "smallest_of_gram": (lambda s: symmetric.smallest_of_gram(rows_times(s, V[:4])), 2),
+    "smallest_of_gram pattern": (
+        lambda s: symmetric.smallest_of_gram(rows_times(s, FEW), ~np.eye(3, dtype=bool)), 2
+    ),
+    "norm_limit": (
+        lambda s: symmetric.norm_limit(F, Intervals.around(s * B, np.full(9, 0.1 * s))), 1
+    ),
+    "norm_limit of rows": (lambda s: symmetric.norm_limit(rows_times(s), ENDS), -2),
+    "norm_bound": (
+        lambda s: symmetric.norm_bound(
+            Sensing.of(FEW), question(m=2, lo=-s * np.ones(2), hi=s * np.ones(2)), np.inf), 1,
+    ),
+    "lower_bound": (
+        lambda s: symmetric.lower_bound(3.0 * s * Y, s * POSITIVE, Y, 0.1, 0.1 * s), 0
+    ),
+    "lower_bound of y": (
+        lambda s: symmetric.lower_bound(3.0 * Y, POSITIVE, s * Y, 0.1 * s, 0.1), 0
+    ),
+    "check_proof": (
+        lambda s: symmetric.check_proof(SAME, APART.each(lambda x: s * x), NEAR).ratio, 0
+    ),
+    "check_proof norm": (
+        lambda s: symmetric.check_proof(SAME, APART.each(lambda x: s * x), NEAR).norm_needed, 1
+    ),
+    "smallest_eigenvalue_bound": (lambda s: positive.smallest_eigenvalue_bound(F, s * Y), 1),
+    "_within_span": (
+        lambda s: positive.smallest_eigenvalue_bound(
+            rows_times(s, WIDE.rows()), np.array([1.0, -1.0])), 2,
+    ),
+    "floor_within_span": (
+        lambda s: positive.floor_within_span(
+            rows_times(s, WIDE.rows()), np.ones(2), np.ones(2)), 2,
+    ),
+    "certify": (
+        lambda s: positive.certify(SAME, APART.each(lambda x: s * x), -NEAR).lower_bound, 0
+    ),
+    "certify trace": (
+        lambda s: positive.certify(
+            SAME, APART.each(lambda x: s * x), -NEAR, lift=False).trace_bound, 1,
+    ),
+    "_along": (lambda s: lifted(F, question(), s * Y, 9.0 * s), 1),
+    "lifted": (lambda s: lifted(F, question(C=2.0 * s), s * Y, 9.0 * s), 1),
+    "_infimum": (
+        lambda s: objective._infimum(question(alpha=s, prior=A), F, s * A, 0.1 * s, 0), 1
+    ),
+    "_infimum psd": (
+        lambda s: objective._infimum(
+            question(alpha=1.0, prior=-s * A, psd=True), F, s * A, 0.1 * s, 0), 2,
+    ),
+    "_quick_bound long": (
+        lambda s: objective._quick_bound(asked(question(
+            m=2, alpha=1.0, prior=0.5 * s), s * Y[:2], vague(FEW)), s * s, 0), 2,
+    ),
+    "_quick_bound": (
+        lambda s: objective._quick_bound(asked(question(
+            alpha=1.0, prior=0.5 * s, C=s * A), s * Y), s * s, 0), 2,
+    ),
+    "_symmetric": (
+        lambda s: objective._symmetric(asked(question(
+            lo=-s * np.ones(9), hi=s * np.ones(9)), Y), s, 0.5, s, np.inf, {}).value, 1,
+    ),
+    "matrix_value": (
+        lambda s: costs.matrix_value(
+            question(C=2.0 * s, alpha=2.0, prior=s), SensedMatrix(DenseForm(s * A))).error, 2,
+    ),
+    "matrix_value C": (
+        lambda s: costs.matrix_value(question(C=A), SensedMatrix(
+            MeasuredForm(0.3 * s, s * Y, VAGUE, s * A))).error, 1,
+    ),
+    "matrix_value of a factor": (
+        lambda s: costs.matrix_value(question(C=A), SensedMatrix(FactorForm(s * X))).error, 2
+    ),
+    "_squared_distance": (
+        lambda s: costs._squared_distance(
+            MeasuredForm(0.5 * s, s * np.ones(2), Sensing.of(FEW)), 0.25 * s).error, 2,
+    ),
+    "objective_value": (
+        lambda s: costs.objective_value(
+            question("squares", **squares_of(s)), DENSE, s * Y, s * B * B).error, 2,
+    ),
+    "summed": (lambda s: sums.summed(s * Y, s * B * B).error, 1),
+    "squares": (lambda s: conjugate("squares", s * Y, **squares_of(s))(), 2),
+    "squares of weights": (lambda s: conjugate("squares", s * Y, weights=3.0 * s * ONES)(), 1),
+    "slack_squares": (lambda s: conjugate("slack_squares", s * Y, **squares_of(s))(), 2),
+    "slack_sum": (
+        lambda s: enclosed("slack_sum", s * BORDER, np.full(9, 0.02 * s), **squares_of(s))(), 1
+    ),
+    "slack_max": (
+        lambda s: enclosed("slack_max", s * BORDER, np.full(9, 0.02 * s), **squares_of(s))(), 1
+    ),
+    "enclosed slack_squares": (
+        lambda s: enclosed("slack_squares", s * BORDER, np.full(9, 0.02 * s), **squares_of(s))(), 2
+    ),
+    "_correction": (
+        lambda s: rays._correction(
+            Sensing.of(FEW), np.ones(2, bool), s * Y[:2], s * B[:2] ** 2, np.ones((3, 3), bool)), 1,
+    ),
+    "_smallest_singular_value": (lambda s: rays._smallest_singular_value(s * FEW), 1),
+}  # fmt: skip
+
+ONES = np.ones(9)
+
+
+@pytest.mark.parametrize("label", IN_UNITS)
+@pytest.mark.parametrize("unit", [2.0**9, 2.0**-9])
+def test_a_claim_is_the_same_in_other_units(label, unit):
+    """By powers of two: nothing rounds otherwise, so that sums of unlike quantities show."""
+    claim, power = IN_UNITS[label]
+    with np.errstate(all="ignore"):
+        one, other = float(claim(1.0)), float(claim(unit))
+    assert np.isfinite(one) and one != 0.0
+    assert other == pytest.approx(one * unit**power, rel=1e-9)

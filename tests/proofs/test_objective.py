@@ -349,3 +349,45 @@ def test_what_cannot_be_negative_is_0_at_least(more, floor):
 def test_no_bound_is_above_what_is_known():
     q = question(lo=2.0, hi=5.0, C=1.0)
     assert bound([[1.0]], q, [-1.0], upper=1.5).value == 1.5
+
+
+@pytest.mark.parametrize("psd", [False, True])
+def test_the_quick_bound_is_as_good_as_the_slow_one(psd, rng):
+    """Of C and a distance, real and complex rows: what one product loses is some roundings."""
+    for complex_ in (False, True):
+        V = gaussian_rows(rng, 6, 2, complex_)
+        M = gaussian_rows(rng, 2, 2, complex_)
+        C = M + M.conj().T
+        q = question(6, alpha=0.7, prior=np.eye(2), C=C, psd=psd)
+        case = o.asked(Measurements(V, np.zeros(6)), q, rng.standard_normal(6))
+        rows = case.rows_above(case.y)
+        quick = o._quick_bound(case, rows, o._unit(case.F, case.question, case.y))
+        slow = bound(V, q, case.y, upper=INF, gap=0.0)
+        assert quick == pytest.approx(slow.value, abs=1e-11)
+        assert quick <= o._infimum(q, case.F, (V.T * case.y) @ V.conj() + C, 0.0, 0) - rows + 1e-11
+
+
+def test_every_part_of_a_determinant_counts_in_its_rounding(monkeypatch):
+    for value, alpha in ((-20.0, 1.0), (3.0, 0.5), (1e-3, 100.0), (50.0, 0.0), (1e-9, 0.0)):
+        before = o._determinant_part(np.array([value]), alpha)
+        monkeypatch.setattr(o, "ROUNDINGS", 2.0**-10)
+        lost = (before - o._determinant_part(np.array([value]), alpha)) * 2.0**9
+        monkeypatch.undo()
+        root = math.sqrt(value * value + 8.0 * alpha)
+        r = (root - value) / (4.0 * alpha) if alpha else 0.0
+        slope = value + 2.0 * alpha * r
+        parts = 1.0 + abs(math.log(slope)) + alpha * r * r
+        lean = (abs(value) + 2.0 * alpha * r) / slope if alpha else 0.0
+        assert lost == pytest.approx(parts + lean, rel=1e-6)
+
+
+def test_a_norm_that_is_kept_for_a_C_of_0_is_no_other():
+    """Of rows that do not see all of A: what is 0 without C is unbounded with it."""
+    V, kept = np.array([[1.0, 0.0], [0.6, 0.8]]), {}
+    y = [-0.5, 0.0]
+    free = bound(V, question(2), y, kept=kept)
+    assert free.condition == ""
+    for C in (1.0, np.array([[1.0, 0.5], [0.5, 1.0]])):
+        assert bound(V, question(2, C=C), y, kept=kept).condition != ""
+    again = bound(V, question(2), y, kept=kept)
+    assert again == free

@@ -301,3 +301,27 @@ def test_the_spectral_bound_takes_the_rows_that_are_known():
     M, star = np.asarray(claim.matrix), np.linalg.cholesky(A)
     ratios = np.linalg.eigvalsh(np.linalg.inv(star) @ M @ np.linalg.inv(star).T)
     assert np.abs(ratios - 1.0).max() <= found.delta < 1.0
+
+
+def test_proofs_hold_for_as_many_rows_as_they_cannot_avoid():
+    rng = np.random.default_rng(28)
+    V, b = rng.standard_normal((8, 2)), rng.standard_normal(8) - 0.5
+    claim = quadsense.solve(V, b, delta=0.01, allow_violations=1).certificate
+    assert claim.kind == "infeasible" and claim.dual.ndim == 2
+
+    def wrong(**change):
+        checks = replace(claim, **change).check(V, b).checks
+        return [each.statement for each in checks if not each.holds]
+
+    supports = [set(np.flatnonzero(y)) for y in claim.dual]
+    fewest = 1 + min(
+        k for k in range(8)
+        if any(all(s & {i, *more} for s in supports) for i in range(8)
+               for more in ([set()] if k == 0 else [{j} for j in range(8)]))
+    )  # fmt: skip
+    assert fewest == 2  # one row cannot hit all, two can
+    assert wrong() == wrong(allowed=0) == []
+    assert wrong(allowed=2) == ["no matrix misses 2 rows or fewer"]
+    assert wrong(lower_bound=1.1) == ["lower bound"]
+    assert wrong(dual=claim.dual[:1]) == ["no matrix misses 1 rows or fewer"]
+    assert wrong(dual=-claim.dual)[0] == "no matrix misses 1 rows or fewer"
