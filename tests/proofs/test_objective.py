@@ -362,9 +362,8 @@ def test_the_quick_bound_is_as_good_as_the_slow_one(psd, rng):
         case = o.asked(Measurements(V, np.zeros(6)), q, rng.standard_normal(6))
         rows = case.rows_above(case.y)
         quick = o._quick_bound(case, rows, o._unit(case.F, case.question, case.y))
-        slow = bound(V, q, case.y, upper=INF, gap=0.0)
-        assert quick == pytest.approx(slow.value, abs=1e-11)
-        assert quick <= o._infimum(q, case.F, (V.T * case.y) @ V.conj() + C, 0.0, 0) - rows + 1e-11
+        slow = o._infimum(q, case.F, (V.T * case.y) @ V.conj() + C, 0.0, 0) - rows
+        assert quick == pytest.approx(slow, abs=1e-11)
 
 
 def test_every_part_of_a_determinant_counts_in_its_rounding(monkeypatch):
@@ -391,3 +390,28 @@ def test_a_norm_that_is_kept_for_a_C_of_0_is_no_other():
         assert bound(V, question(2, C=C), y, kept=kept).condition != ""
     again = bound(V, question(2), y, kept=kept)
     assert again == free
+
+
+@pytest.mark.parametrize("name", ["ROUNDINGS", "OF_ERRORS"])
+def test_the_distance_outside_of_the_cone_is_rounded_down(monkeypatch, name):
+    """G = P - T/(2 alpha) is -2: its distance counts, without what rounding may add to it."""
+    F, q = Sensing.of(np.eye(1)), question(alpha=1.0, prior=-1.0, psd=True)
+    coarse = {"ROUNDINGS": 2.0**-20, "OF_ERRORS": 1.0 + 2.0**-10}[name]
+    error = 0.0 if name == "ROUNDINGS" else 2.0**-10
+    before = o._infimum(q, F, np.array([[2.0]]), error, 0)
+    monkeypatch.setattr(o, name, coarse)
+    after = o._infimum(q, F, np.array([[2.0]]), error, 0)
+    # distance 2: of |P| + |T|/2 = 2 by its roundings, of |T|/2 by the error; squared, twice 2 of it
+    least = 2.0 * 2.0 * 2.0 * 2.0**-20 if name == "ROUNDINGS" else 2.0 * 2.0 * 0.5 * 2.0**-20
+    assert before - after >= least
+
+
+def test_coordinates_that_C_alone_has_are_kept():
+    V, C = np.array([[1.0, 0.0, 0.0]]), np.zeros((3, 3))
+    C[1, 2] = C[2, 1] = 1.0  # on no diagonal
+    case = o.asked(Measurements(V, np.zeros(1)), question(C=C), np.zeros(1))
+    assert case.seen.all()
+    C = np.zeros((3, 3))
+    C[0, 1] = C[1, 0] = -1.0
+    case = o.asked(Measurements(V, np.zeros(1)), question(C=C), np.zeros(1))
+    assert case.seen.tolist() == [True, True, False]

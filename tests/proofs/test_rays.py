@@ -222,6 +222,21 @@ def test_a_coordinate_that_no_row_has_is_a_ray_where_C_couples_it(C, x, is_one):
     assert not is_ray([[1.0, 0.0]], [0.0], [1.0], C, x, psd=True, fit=np.diag([0.0, 1.0]))
 
 
+def test_a_coordinate_that_rows_without_ends_have_is_a_ray():
+    C = [[1.0, 0.5], [0.5, 0.0]]
+    assert is_ray(EYE, [0.5, -INF], [1.0, INF], C, [0.0, 1.0], psd=True)
+    assert not is_ray(EYE, [0.5, -INF], [1.0, 5.0], C, [0.0, 1.0], psd=True)
+    assert not is_ray(EYE, [0.5, 0.0], [1.0, INF], C, [0.0, 1.0], psd=True)
+
+
+def test_a_reading_of_0_to_rounding_is_not_known_to_be_above_0():
+    """Of rows alike but for their norms, which cannot be held at 0 all at once."""
+    M = np.array([[0.0, 1.0], [1.0, 1.0]])
+    assert not is_ray([[1.0, 0.0], [3.0, 0.0]], [0.0, 0.0], [INF, INF], DOWN, M)
+    away = M + np.diag([1e-3, 0.0])
+    assert is_ray([[1.0, 0.0], [3.0, 0.0]], [0.0, 0.0], [INF, INF], DOWN, away)
+
+
 def test_a_coordinate_of_a_multiple_of_I_is_none():
     assert not is_ray([[1.0, 0.0]], [0.0], [1.0], 1.0, [0.0, 1.0], psd=True)
 
