@@ -11,7 +11,6 @@ import pytest
 from exact_matrices import is_between
 
 from quadsense.core.question import Question
-from quadsense.core.row_terms import at_zero
 from quadsense.core.sums import ExactSum, summed
 from quadsense.proofs.costs import (
     conjugate_above,
@@ -291,13 +290,13 @@ def test_a_miss_below_the_error_counts_as_far_as_it_may_be_one():
 )  # fmt: skip
 def test_the_slope_at_0_says_best_what_0_costs(rows, lo, hi, weight, reading, slope, y):
     q = question(rows, [lo], [hi], [weight], [reading], slope=np.array([slope]))
-    found = at_zero(q)
+    found = q.slopes_at_zero
     np.testing.assert_allclose(found, [y])
     if rows != "slack_max":  # -phi*(y) is phi(0) there
         cost = float(phi(q, 0, NONE))
         assert -conjugate_above(q, found) == pytest.approx(cost, abs=1e-12)
     held = question(rows, [lo], [hi], [weight], [reading], hard=True, slope=np.array([0.0]))
-    assert rows == "center" or at_zero(held).tolist() == [0.0]
+    assert rows == "center" or held.slopes_at_zero.tolist() == [0.0]
 
 
 def test_what_no_reading_of_0_can_be_is_known():

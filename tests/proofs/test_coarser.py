@@ -13,9 +13,8 @@ import pytest
 from helpers import gaussian_rows, hermitian
 
 from quadsense.core import row_terms, smooth_terms, sums
-from quadsense.core.forms import DenseForm, FactorForm, MeasuredForm
 from quadsense.core.intervals import Intervals
-from quadsense.core.matrix import SensedMatrix
+from quadsense.core.matrix import DenseForm, FactorForm, MeasuredForm, SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
@@ -336,7 +335,7 @@ CLAIMS = {
 def vague(rows):
     """Return rows that are computed, not held."""
     F = Sensing.of(rows)
-    F.kind.rounding = 1e-9
+    F.kind.rounding = F.kind.row_rounding = 1e-9
     return F
 
 

@@ -131,7 +131,7 @@ def test_rows_alike_too_many_or_unseen_span_nothing_provable(monkeypatch, rng):
     assert s.smallest_of_gram(Sensing.of(V[[0, 0]])) == 0.0
     assert s.smallest_of_gram(Sensing.of(unit_rows(rng, 7, 3, False))) == 0.0
     assert s.smallest_of_gram(Sensing.of(V), np.zeros((3, 3), bool)) == 0.0
-    monkeypatch.setattr(s, "MAX_MASKED_ENTRIES", 10)
+    monkeypatch.setattr(s, "MAX_ARRAY_ENTRIES", 10)
     pattern = ~np.eye(3, dtype=bool)
     assert s.smallest_of_gram(Sensing.of(V), pattern) == 0.0
     monkeypatch.setattr(s, "MAX_GRAM_ROWS", 3)

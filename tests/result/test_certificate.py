@@ -11,6 +11,7 @@ import pytest
 import quadsense
 from quadsense import Measurements
 from quadsense.result import certificate as c
+from quadsense.result import values
 
 U = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
 FITS = np.array([1.0, 2.0, 3.0, 3.0])
@@ -260,9 +261,9 @@ def test_intervals_that_are_upside_down_are_no_tolerance(met):
 def test_numbers_agree_to_a_billionth():
     assert c._at_most(1.0, 1.0) and c._at_most(1.0 + 1e-10, 1.0) and c._at_most(-1.0, 0.0)
     assert not c._at_most(1.0 + 1e-8, 1.0) and not c._at_most(-1.0 + 1e-8, -1.0)
-    assert c.agree(1.0, 1.5, 0.5) and c.agree(np.inf, np.inf, np.nan)
-    assert not c.agree(1.0, 1.5, 0.4) and not c.agree(1.0, np.inf, np.inf)
-    assert not c.agree(np.nan, np.nan, 1.0)
+    assert values.agree(1.0, 1.5, 0.5) and values.agree(np.inf, np.inf, np.nan)
+    assert not values.agree(1.0, 1.5, 0.4) and not values.agree(1.0, np.inf, np.inf)
+    assert not values.agree(np.nan, np.nan, 1.0)
     assert c._are_rows(np.array([0, 2]), 3)
     assert not any(c._are_rows(np.array(each), 3) for each in ([0, 0], [3], [-1]))
 
