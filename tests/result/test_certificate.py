@@ -264,8 +264,6 @@ def test_numbers_agree_to_a_billionth():
     assert values.agree(1.0, 1.5, 0.5) and values.agree(np.inf, np.inf, np.nan)
     assert not values.agree(1.0, 1.5, 0.4) and not values.agree(1.0, np.inf, np.inf)
     assert not values.agree(np.nan, np.nan, 1.0)
-    assert c._are_rows(np.array([0, 2]), 3)
-    assert not any(c._are_rows(np.array(each), 3) for each in ([0, 0], [3], [-1]))
 
 
 def test_the_spectral_bound_names_what_is_wrong(met):
