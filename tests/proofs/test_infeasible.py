@@ -263,6 +263,22 @@ def test_no_proof_needs_no_row_and_one_of_nothing_cannot_be_hit():
     assert not inf.cannot_be_hit([])
 
 
+def test_what_cannot_be_hit_has_no_hitting_set():
+    empty = [np.array([True, False]), np.array([False, False])]
+    assert inf._HittingSearch(np.array(empty)).fewest() is None
+    assert inf.smallest_hitting_set(empty) is None
+
+
+@pytest.mark.parametrize("nodes", range(2, 40, 3))
+def test_a_search_is_right_or_given_up_wherever_it_ends(monkeypatch, nodes):
+    rng = np.random.default_rng(1)
+    supports = rng.random((5, 9)) < 0.4
+    monkeypatch.setattr(inf, "MOST_TRIED", nodes)
+    found = inf._HittingSearch(supports).fewest()
+    assert found is None or found.size == fewest(supports)[0]
+    assert nodes < 30 or found is not None
+
+
 def test_a_search_that_takes_too_long_is_given_up(monkeypatch):
     rng = np.random.default_rng(0)
     supports = rng.random((30, 40)) < 0.12

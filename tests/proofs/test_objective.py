@@ -267,6 +267,8 @@ def test_columns_that_nothing_sees_are_left_out():
     case = o.asked(Measurements(V, np.zeros(2)), question(2, C=C), np.zeros(2))
     assert case.seen.tolist() == [True, False, False] and case.F.n == 1
     assert case.question.C.tolist() == [[1.0]]
+    free = o.asked(Measurements(V, np.zeros(2)), question(2), np.zeros(2))
+    assert free.seen.tolist() == [True, False, False] and free.F.n == 1
     both = o.asked(Measurements(V, np.zeros(2)), question(2, C=np.diag([0, 0, 2.0])), np.zeros(2))
     assert both.seen.tolist() == [True, False, True]
     for more in ({"alpha": 1.0}, {"C": 1.0}, {"log_det": True, "psd": True}):
