@@ -10,7 +10,8 @@ import pytest
 from quadsense.core.matrix import FactorForm, MeasuredForm, SensedMatrix
 from quadsense.core.question import Question
 from quadsense.measurements.sensing import Sensing
-from quadsense.proofs.costs import _squared_distance, matrix_value, objective_value
+from quadsense.proofs.costs import _logarithms, _squared_distance, matrix_value, objective_value
+from quadsense.proofs.definite import Spectrum
 
 INF = np.inf
 
@@ -42,6 +43,16 @@ def test_a_determinant_is_enclosed_also_by_the_factor(small):
         dense = matrix_value(question(log_det=True), SensedMatrix.from_dense(X @ X.T))
         assert enclosed(dense, true)
         assert dense.error <= 1e-12 / small**2
+
+
+@pytest.mark.parametrize("way", [1.0, -1.0])
+def test_eigenvalues_that_are_off_are_counted_by_their_logarithms(way):
+    values, error, off = np.array([0.01, 5.0]), 0.003, 0.002
+    found = _logarithms(Spectrum(values, error), off)
+    moved = values + way * np.array([0.00499, 0.00001])
+    assert enclosed(found, -sum(logarithm(float(x)) for x in moved))
+    assert found.error <= 1.01 * (np.log(2.0) + 0.001)
+    assert _logarithms(Spectrum(values, 0.005), 0.005).error == INF
 
 
 @pytest.mark.parametrize("X", [np.ones((2, 2)), np.ones((2, 1)), np.ones((2, 3)), np.zeros((2, 2))])

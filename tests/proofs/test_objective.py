@@ -400,6 +400,7 @@ def test_the_distance_outside_of_the_cone_is_rounded_down(monkeypatch, name):
     F, q = Sensing.of(np.eye(1)), question(alpha=1.0, prior=-1.0, psd=True)
     coarse = {"ROUNDINGS": 2.0**-20, "OF_ERRORS": 1.0 + 2.0**-10}[name]
     error = 0.0 if name == "ROUNDINGS" else 2.0**-10
+    monkeypatch.setattr(o, "_down", lambda value, _: value)  # which counts what comes after
     before = o._infimum(q, F, np.array([[2.0]]), error, 0)
     monkeypatch.setattr(o, name, coarse)
     after = o._infimum(q, F, np.array([[2.0]]), error, 0)

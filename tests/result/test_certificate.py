@@ -72,6 +72,9 @@ def test_a_tolerance_of_the_data_is_checked_next_to_that_of_the_solve(met):
     assert met.check(Measurements(U, FITS, delta=1.0)).true
     assert not met.check(Measurements(U, FITS, delta=0.9 * near)).true
     assert not met.check(Measurements(U, FITS), delta=0.9 * near).true
+    for rtol, true in ((1.0, True), (1e-300, False)):
+        assert met.check(U, FITS, rtol=rtol).true is true
+        assert met.check(Measurements(U, FITS), rtol=rtol).true is true
     # The same tolerance is checked once.
     assert len(met.check(U, FITS, delta=0.5).checks) == len(met.check(U, FITS).checks)
     assert len(met.check(U, FITS, rtol=0.0).checks) == len(met.check(U, FITS).checks)
@@ -214,6 +217,24 @@ def test_rows_set_aside_are_few_enough_and_not_met(outlier):
         name = "no fewer rows suffice"
         assert name in wrong(dual=0.0 * claim.dual)
         assert name in wrong(dual=-claim.dual)
+
+
+def test_a_fit_without_a_tolerance_meets_its_constraints():
+    claim = quadsense.solve(U, WRONG, prefer="minimax", trace=(0.0, 1.5)).certificate
+    assert claim.kind == "optimal" and failed(claim, WRONG) == []
+    name, alone = "every constraint holds", replace(claim, objective=None)
+    assert name not in failed(alone, WRONG)
+    more = replace(alone, matrix=quadsense.SensedMatrix.from_dense(np.eye(2)))
+    assert name in failed(more, WRONG)
+    damaged = replace(claim, columns=np.array([1, 2, 3]))
+    (check,) = damaged.check(U, WRONG).checks
+    assert (check.statement, check.holds) == ("scaling of columns", False)
+
+
+def test_a_contradiction_has_no_objective(infeasible):
+    objective = quadsense.solve(U, FITS, delta=0.5, prefer="nearest").certificate.objective
+    assert objective is not None
+    assert "objective" in failed(replace(infeasible, objective=objective), WRONG)
 
 
 def test_constraints_alone_may_contradict_each_other():

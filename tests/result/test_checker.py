@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import struct
 from fractions import Fraction
 from itertools import combinations
 
@@ -138,3 +140,21 @@ def test_hitting_sets_are_found_where_there_are_any():
             )
             true = any(all(each & support for support in supports) for each in sets)
             assert checker.can_be_hit(supports, allowed) == true
+
+
+def test_files_next_to_a_certificate_alone_are_read(tmp_path):
+    held = {"format": "quadsense-certificate", "version": "1.0", "claim": "met", "n": 1, "m": 1,
+            "lo": [1], "hi": [1], "A": [1]}  # fmt: skip
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    data = struct.pack("<d", 1.0)
+    for where in (tmp_path / "u.bin", folder / "u.bin"):
+        where.write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    named = {"file": "u.bin", "sha256": digest}
+    assert checker.check(held | {"U": named}, str(folder))[0]
+    for name in ("../u.bin", str(tmp_path / "u.bin"), "none.bin", "."):
+        with pytest.raises(checker.Malformed):
+            checker.check(held | {"U": named | {"file": name}}, str(folder))
+    with pytest.raises(checker.Malformed):
+        checker.check(held | {"U": named | {"sha256": digest[::-1]}}, str(folder))
