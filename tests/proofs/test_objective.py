@@ -406,7 +406,7 @@ def test_the_distance_outside_of_the_cone_is_rounded_down(monkeypatch, name):
     after = o._infimum(q, F, np.array([[2.0]]), error, 0)
     # distance 2: of |P| + |T|/2 = 2 by its roundings, of |T|/2 by the error; squared, twice 2 of it
     least = 2.0 * 2.0 * 2.0 * 2.0**-20 if name == "ROUNDINGS" else 2.0 * 2.0 * 0.5 * 2.0**-20
-    assert before - after >= least
+    assert before - after >= 0.999 * least
 
 
 def test_coordinates_that_C_alone_has_are_kept():
