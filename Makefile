@@ -48,7 +48,9 @@ test-rest: $(VENV)/.installed-dev  ## Run the tests that `make test` leaves out
 
 test-all: test test-rest  ## Run all tests
 
-COVERED = src/quadsense_check.py,src/quadsense/certificates.py,src/quadsense/proofs/*,src/quadsense/result/certificate.py
+# What `make coverage` and `make mutation` are about, and by which tests: see tests/mutation.py.
+COVERED = src/quadsense_check.py,src/quadsense/certificates.py,src/quadsense/proofs/*,src/quadsense/result/certificate.py,src/quadsense/core/sums.py
+COVERING = tests/proofs tests/result tests/ranges tests/core/test_adjoint_sums.py tests/core/test_row_terms.py
 
 # On a machine with a GPU, by whatever python3 has torch there: nothing is installed.
 GPU_PYTHON ?= python3
@@ -71,10 +73,10 @@ test-golden: $(VENV)/.installed-dev  ## Compare 2,500 answers with those written
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/golden.py compare
 
 mutation: $(VENV)/.installed-dev  ## Change the code that proves things, see whether a test notices (long)
-	$(BIN)/python tests/mutation.py --count 150
+	$(BIN)/python tests/mutation.py --count 150 --seed 2026
 
 coverage: $(VENV)/.installed-dev  ## Lines and branches that tests of proofs and certificates run (minutes)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m coverage run --branch --include "$(COVERED)" -m pytest -q -m "not ($(BEYOND_QUICK))" tests/proofs tests/result
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m coverage run --branch --include "$(COVERED)" -m pytest -q -m "not ($(BEYOND_QUICK))" $(COVERING)
 	$(BIN)/python -m coverage report --show-missing
 
 test-kills: $(VENV)/.installed-dev  ## Kill 20 runs of every kind at random moments, take them up (minutes)

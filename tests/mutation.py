@@ -385,14 +385,17 @@ def ended(child: int, seconds: float) -> int | None:
     return None
 
 
-def tests_for(mutant: Mutant, known: dict[str, Any]) -> list[str]:
-    """Return the tests that run what is changed, the shortest first."""
-    lines = known["lines"].get(mutant.path, {})
+def tests_for(mutant: Mutant, known: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the tests that run what is changed, the shortest first: those named so, and others."""
+    lines, own = known["lines"].get(mutant.path, {}), f"test_{mutant.module}.py"
     span = map(str, range(mutant.line, mutant.last + 1))
     found = set() if mutant.at_import else {test for line in span for test in lines.get(line, ())}
     if not found:
         found = {test for tests in lines.values() for test in tests}
-    return sorted(found, key=lambda test: (known["seconds"][test], test))[:WORST_CASE_TESTS]
+        found |= {test for test in known["seconds"] if own in test}
+    order = sorted(found, key=lambda test: (known["seconds"][test], test))
+    others = [test for test in order if own not in test]
+    return [test for test in order if own in test], others[:WORST_CASE_TESTS]
 
 
 def judged(tried: list[Mutant], known: dict[str, Any], folder: Path, jobs: int) -> list[bool]:
@@ -429,8 +432,7 @@ def _judge_some(
 
 def survives(mutant: Mutant, known: dict[str, Any], source: Path, output: Path) -> bool:
     """Return whether the tests pass on a copy of `src` with that mutant in it."""
-    tests, target = tests_for(mutant, known), source / mutant.path
-    own = f"test_{mutant.module}.py"
+    target = source / mutant.path
     target.write_text(ast.unparse(mutant.tree()))  # for other processes, and for what is imported
 
     def work(some: list[str]) -> int:
@@ -442,7 +444,7 @@ def survives(mutant: Mutant, known: dict[str, Any], source: Path, output: Path) 
         return tested(["-x", *some], output)
 
     try:
-        for some in ([t for t in tests if own in t], [t for t in tests if own not in t]):
+        for some in tests_for(mutant, known):
             seconds = LEAST_SECONDS + TIMES_AS_LONG * sum(known["seconds"][test] for test in some)
             if some and ended(forked(partial(work, some)), seconds) != 0:
                 return False

@@ -10,6 +10,7 @@ import pytest
 from exact_matrices import is_between, is_semidefinite, real_form, roundings, shifted
 from helpers import gaussian_rows, hermitian
 
+from quadsense.core.matrix import FactorForm, SensedMatrix
 from quadsense.proofs import definite
 from quadsense.proofs.definite import (
     cholesky,
@@ -188,3 +189,26 @@ def test_where_lapack_fails_another_routine_is_asked(monkeypatch):
     )
     np.testing.assert_allclose(spectrum(M).values, [1.0, 3.0])
     assert spectrum(M).error < 1e-12
+
+
+# --- of results ------------------------------------------------------------------------------
+
+
+def test_rank_and_inertia_are_those_of_the_form_or_above_rounding():
+    X, signs = np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), np.array([1.0, -1.0])
+    held = SensedMatrix.from_factor(X)
+    assert (definite.rank_of(held), definite.inertia_of(held)) == (2, (2, 0))
+    assert definite.is_positive(held)
+    both = SensedMatrix(FactorForm(X, signs))
+    assert (definite.rank_of(both), definite.inertia_of(both)) == (2, (1, 1))
+    assert not definite.is_positive(both)
+    values = np.array([3.0, -1.0, 1e-17, -1e-17])
+    dense = SensedMatrix.from_dense(np.diag(values))
+    assert (definite.rank_of(dense), definite.inertia_of(dense)) == (2, (1, 1))
+    assert not definite.is_positive(dense)
+    nearly = SensedMatrix.from_dense(np.diag([3.0, -1e-17, 0.0]))
+    assert definite.is_positive(nearly) and definite.inertia_of(nearly) == (1, 0)
+    edge = definite.EIGENVALUE_ERROR * 2
+    assert definite.is_positive(SensedMatrix.from_dense(np.diag([1.0, -0.99 * edge])))
+    assert not definite.is_positive(SensedMatrix.from_dense(np.diag([1.0, -1.01 * edge])))
+    assert not definite.is_positive(SensedMatrix.from_dense(np.diag([-1.0, -2.0])))

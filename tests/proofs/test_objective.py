@@ -267,6 +267,8 @@ def test_columns_that_nothing_sees_are_left_out():
     case = o.asked(Measurements(V, np.zeros(2)), question(2, C=C), np.zeros(2))
     assert case.seen.tolist() == [True, False, False] and case.F.n == 1
     assert case.question.C.tolist() == [[1.0]]
+    free = o.asked(Measurements(V, np.zeros(2)), question(2), np.zeros(2))
+    assert free.seen.tolist() == [True, False, False] and free.F.n == 1
     both = o.asked(Measurements(V, np.zeros(2)), question(2, C=np.diag([0, 0, 2.0])), np.zeros(2))
     assert both.seen.tolist() == [True, False, True]
     for more in ({"alpha": 1.0}, {"C": 1.0}, {"log_det": True, "psd": True}):
@@ -349,3 +351,70 @@ def test_what_cannot_be_negative_is_0_at_least(more, floor):
 def test_no_bound_is_above_what_is_known():
     q = question(lo=2.0, hi=5.0, C=1.0)
     assert bound([[1.0]], q, [-1.0], upper=1.5).value == 1.5
+
+
+@pytest.mark.parametrize("psd", [False, True])
+def test_the_quick_bound_is_as_good_as_the_slow_one(psd, rng):
+    """Of C and a distance, real and complex rows: what one product loses is some roundings."""
+    for complex_ in (False, True):
+        V = gaussian_rows(rng, 6, 2, complex_)
+        M = gaussian_rows(rng, 2, 2, complex_)
+        C = M + M.conj().T
+        q = question(6, alpha=0.7, prior=np.eye(2), C=C, psd=psd)
+        case = o.asked(Measurements(V, np.zeros(6)), q, rng.standard_normal(6))
+        rows = case.rows_above(case.y)
+        quick = o._quick_bound(case, rows, o._unit(case.F, case.question, case.y))
+        slow = o._infimum(q, case.F, (V.T * case.y) @ V.conj() + C, 0.0, 0) - rows
+        assert quick == pytest.approx(slow, abs=1e-11)
+
+
+def test_every_part_of_a_determinant_counts_in_its_rounding(monkeypatch):
+    for value, alpha in ((-20.0, 1.0), (3.0, 0.5), (1e-3, 100.0), (50.0, 0.0), (1e-9, 0.0)):
+        before = o._determinant_part(np.array([value]), alpha)
+        monkeypatch.setattr(o, "ROUNDINGS", 2.0**-10)
+        lost = (before - o._determinant_part(np.array([value]), alpha)) * 2.0**9
+        monkeypatch.undo()
+        root = math.sqrt(value * value + 8.0 * alpha)
+        r = (root - value) / (4.0 * alpha) if alpha else 0.0
+        slope = value + 2.0 * alpha * r
+        parts = 1.0 + abs(math.log(slope)) + alpha * r * r
+        lean = (abs(value) + 2.0 * alpha * r) / slope if alpha else 0.0
+        assert lost == pytest.approx(parts + lean, rel=1e-6)
+
+
+def test_a_norm_that_is_kept_for_a_C_of_0_is_no_other():
+    """Of rows that do not see all of A: what is 0 without C is unbounded with it."""
+    V, kept = np.array([[1.0, 0.0], [0.6, 0.8]]), {}
+    y = [-0.5, 0.0]
+    free = bound(V, question(2), y, kept=kept)
+    assert free.condition == ""
+    for C in (1.0, np.array([[1.0, 0.5], [0.5, 1.0]])):
+        assert bound(V, question(2, C=C), y, kept=kept).condition != ""
+    again = bound(V, question(2), y, kept=kept)
+    assert again == free
+
+
+@pytest.mark.parametrize("name", ["ROUNDINGS", "OF_ERRORS"])
+def test_the_distance_outside_of_the_cone_is_rounded_down(monkeypatch, name):
+    """G = P - T/(2 alpha) is -2: its distance counts, without what rounding may add to it."""
+    F, q = Sensing.of(np.eye(1)), question(alpha=1.0, prior=-1.0, psd=True)
+    coarse = {"ROUNDINGS": 2.0**-20, "OF_ERRORS": 1.0 + 2.0**-10}[name]
+    error = 0.0 if name == "ROUNDINGS" else 2.0**-10
+    monkeypatch.setattr(o, "_down", lambda value, _: value)  # which counts what comes after
+    before = o._infimum(q, F, np.array([[2.0]]), error, 0)
+    monkeypatch.setattr(o, name, coarse)
+    after = o._infimum(q, F, np.array([[2.0]]), error, 0)
+    # distance 2: of |P| + |T|/2 = 2 by its roundings, of |T|/2 by the error; squared, twice 2 of it
+    least = 2.0 * 2.0 * 2.0 * 2.0**-20 if name == "ROUNDINGS" else 2.0 * 2.0 * 0.5 * 2.0**-20
+    assert before - after >= 0.999 * least
+
+
+def test_coordinates_that_C_alone_has_are_kept():
+    V, C = np.array([[1.0, 0.0, 0.0]]), np.zeros((3, 3))
+    C[1, 2] = C[2, 1] = 1.0  # on no diagonal
+    case = o.asked(Measurements(V, np.zeros(1)), question(C=C), np.zeros(1))
+    assert case.seen.all()
+    C = np.zeros((3, 3))
+    C[0, 1] = C[1, 0] = -1.0
+    case = o.asked(Measurements(V, np.zeros(1)), question(C=C), np.zeros(1))
+    assert case.seen.tolist() == [True, True, False]

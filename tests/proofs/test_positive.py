@@ -65,6 +65,22 @@ def test_a_basis_that_is_made_in_blocks_bounds_the_same(monkeypatch, rng, comple
         assert is_between(bound, true - 1e-10 * size, true)
 
 
+def test_rows_outside_of_the_basis_are_looked_at_in_all_blocks(monkeypatch, rng):
+    """Of 40 rows the last has a part that the basis has not: in whichever block it is."""
+    V, y = gaussian_rows(rng, 40, 120, False), np.append(np.zeros(39), -1.0)
+    y[:39] = 1e-9
+    B = np.linalg.qr(V[:39].T)[0]
+    monkeypatch.setattr(p, "BLOCK_FLOPS", 10.0)
+    monkeypatch.setattr(p, "basis_in_blocks", lambda _: B)
+    rest = V[39] - B @ (B.T @ V[39])
+    true = least(V, y)
+    found = p.smallest_eigenvalue_bound(Sensing.of(V), y)
+    assert found <= true
+    lengths = np.linalg.norm(V[39]), np.linalg.norm(rest)
+    loss = 2.0 * lengths[0] * lengths[1] + lengths[1] ** 2
+    assert found >= -(lengths[0] ** 2) - 1.2 * loss
+
+
 @pytest.mark.parametrize("wrong", [0.0, 1e-6])
 @pytest.mark.parametrize("blocks", [False, True])
 def test_whatever_the_basis_the_bound_is_true(monkeypatch, rng, complex_, wrong, blocks):
@@ -347,6 +363,11 @@ def test_sums_are_lifted_along_one_that_is_fixed_or_all_or_the_flattest():
     assert all(is_positive_with(np.zeros((2, 2)), np.eye(2), each, W) for each in found)
     free = question()
     assert [d.tolist() for d in p.directions(F, free)] == [[1.0, 0.0]]
+    # Each of up to four that are fixed, and then all; of more, all at once.
+    for count in (4, 5):
+        many = mixed(np.eye(2), np.ones((count, 2)))
+        found = [d.tolist() for d in p.directions(many, question(m=count, hard=[True] * count))]
+        assert found == ([*np.eye(count).tolist()] if count == 4 else []) + [[1.0] * count]
     # Sums of either sign alone: the flattest of all remains.
     W = np.array([[2.0, -1.0], [-1.0, 2.0]])
     F = mixed(np.eye(2), W)

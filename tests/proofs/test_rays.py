@@ -14,6 +14,7 @@ from quadsense.core.question import Question
 from quadsense.measurements.mixed import Mixed
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs import rays
+from quadsense.ranges import extremes
 
 INF = np.inf
 
@@ -162,10 +163,10 @@ def test_only_rows_of_a_pattern_see_it():
     V = np.array([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 1.0]])
     pattern = np.zeros((3, 3), bool)
     pattern[1, 2] = pattern[2, 1] = True
-    assert rays._sees(Sensing.of(V), pattern).tolist() == [False, True, False]
+    assert rays.sees(Sensing.of(V), pattern).tolist() == [False, True, False]
     W = np.array([[1.0, 0.0, 1.0], [0.0, -1.0, 0.0]])
     F = Mixed(Sensing.of(V), W, np.ones(2), np.ones(2))
-    assert rays._sees(F, pattern).tolist() == [False, True]
+    assert rays.sees(F, pattern).tolist() == [False, True]
 
 
 # --- positive semidefinite matrices ----------------------------------------------------------
@@ -222,6 +223,20 @@ def test_a_coordinate_that_no_row_has_is_a_ray_where_C_couples_it(C, x, is_one):
     assert not is_ray([[1.0, 0.0]], [0.0], [1.0], C, x, psd=True, fit=np.diag([0.0, 1.0]))
 
 
+def test_a_coordinate_that_rows_without_ends_have_is_a_ray():
+    C = [[1.0, 0.5], [0.5, 0.0]]
+    assert is_ray(EYE, [0.5, -INF], [1.0, INF], C, [0.0, 1.0], psd=True)
+    assert not is_ray(EYE, [0.5, -INF], [1.0, 5.0], C, [0.0, 1.0], psd=True)
+    assert not is_ray(EYE, [0.5, 0.0], [1.0, INF], C, [0.0, 1.0], psd=True)
+
+
+def test_a_reading_of_0_to_rounding_is_not_known_to_be_above_0():
+    """Of rows alike but for their norms, which cannot be held at 0 all at once."""
+    V, M = [[1.0, -1.0], [3.0, -3.0]], np.ones((2, 2))
+    assert not is_ray(V, [0.0, 0.0], [INF, INF], -EYE, M)
+    assert is_ray(V, [0.0, 0.0], [INF, INF], -EYE, M + np.diag([1e-3, 0.0]))
+
+
 def test_a_coordinate_of_a_multiple_of_I_is_none():
     assert not is_ray([[1.0, 0.0]], [0.0], [1.0], 1.0, [0.0, 1.0], psd=True)
 
@@ -241,16 +256,16 @@ def test_the_smallest_singular_value_of_rows_is_proved(rng, complex_):
 
 def test_parts_of_C_that_no_row_sees_are_proposed(rng):
     data, question = asked([[1.0, 0.0, 0.0]], [0.0], [1.0], -np.ones((3, 3)))
-    (found, *_) = rays.unseen_directions(data, question, question.C)
+    (found, *_) = extremes._unseen_directions(data, question, question.C)
     expected = np.ones((3, 3))
     expected[0, 0] = 0.0
     np.testing.assert_allclose(found, expected)
     # A C that is seen in all its parts has none.
     data, question = asked(EYE, [0.0] * 2, [1.0] * 2, np.diag([1.0, -1.0]))
-    assert list(rays.unseen_directions(data, question, question.C)) == []
+    assert list(extremes._unseen_directions(data, question, question.C)) == []
     # Where nothing is asked, anything goes.
     data, question = asked(EYE, [-INF] * 2, [INF] * 2, np.diag([1.0, -1.0]))
-    (found,) = rays.unseen_directions(data, question, question.C)
+    (found,) = extremes._unseen_directions(data, question, question.C)
     assert np.array_equal(found, -question.C)
 
 
@@ -260,7 +275,7 @@ def test_a_part_of_C_orthogonal_to_the_rows_is_proposed(rng, complex_):
     free = [i in (0, 2) for i in range(4)]
     lo, hi = np.where(free, -INF, 0.0), np.where(free, INF, 1.0)
     data, question = asked(V, lo, hi, C)
-    found = list(rays.unseen_directions(data, question, C))
+    found = list(extremes._unseen_directions(data, question, C))
     assert found
     for M in found:
         reads = np.einsum("ij,jk,ik->i", V.conj(), M, V).real
@@ -273,21 +288,21 @@ def test_vectors_that_no_row_sees_are_proposed_where_C_falls(rng):
     V = np.array([[1.0, 0.0, 0.0], [0.0, 0.6, 0.8]])
     C = -np.diag([1.0, 2.0, 3.0])
     data, question = asked(V, [0.0] * 2, [1.0] * 2, C, True)
-    (found,) = rays.unseen_vectors(data, question, C)
+    (found,) = extremes._unseen_vectors(data, question, C)
     np.testing.assert_allclose(np.abs(found), [0.0, 0.8, 0.6], atol=1e-12)
-    assert list(rays.unseen_vectors(data, question, -C)) == []
+    assert list(extremes._unseen_vectors(data, question, -C)) == []
     # Nothing bounded above: the least eigenvector of C itself.
     data, question = asked(V, [0.0] * 2, [INF] * 2, C, True)
-    (found,) = rays.unseen_vectors(data, question, C)
+    (found,) = extremes._unseen_vectors(data, question, C)
     np.testing.assert_allclose(np.abs(found), [0.0, 0.0, 1.0], atol=1e-12)
     # A coordinate that no row has, where C is 0 on its diagonal and not elsewhere.
     C = np.zeros((3, 3))
     C[0, 2] = C[2, 0] = 1.0
     data, question = asked([[1.0, 0.0, 0.0]], [0.0], [1.0], C, True)
-    found = list(rays.unseen_vectors(data, question, C))
+    found = list(extremes._unseen_vectors(data, question, C))
     assert [each.tolist() for each in found] == [[0.0, 0.0, 1.0]]
     data, question = asked([[1.0, 0.0, 0.0]], [-INF], [INF], C, True)
-    found = [np.abs(each).round(9).tolist() for each in rays.unseen_vectors(data, question, C)]
+    found = [np.abs(each).round(9).tolist() for each in extremes._unseen_vectors(data, question, C)]
     assert [1.0, 0.0, 0.0] in found and [0.0, 0.0, 1.0] in found and [0.0, 1.0, 0.0] not in found
 
 
@@ -295,16 +310,16 @@ def test_near_a_large_matrix_directions_are_proposed_that_its_rows_do_not_see(rn
     V = np.array([[1.0, 0.0], [0.0, 1.0]])
     data, question = asked(V, [0.0, 0.0], [1.0, INF], -EYE)
     A = np.array([[1e-4, 0.0], [0.0, 1.0]]) * 1e8
-    found = list(rays.led_away(data, question, A))
+    found = list(extremes._led_away(data, question, A))
     assert len(found) == 4
     for M in found:
         np.testing.assert_allclose(M, np.diag([0.0, 1.0]), atol=1e-12)
     level = np.array([[1.0, 0.0], [0.0, 1e-4]]) * 1e8
     data, question = asked(V, [0.0, 0.0], [INF, INF], -EYE)
-    last = [M[1, 1] for M in rays.led_away(data, question, level)]
+    last = [M[1, 1] for M in extremes._led_away(data, question, level)]
     np.testing.assert_allclose(last, [1e-4, 1e-4, 0.0, 0.0], atol=1e-12)
-    assert list(rays.led_away(data, question, np.zeros((2, 2)))) == []
-    assert list(rays.led_away(data, question, np.full((2, 2), INF))) == []
+    assert list(extremes._led_away(data, question, np.zeros((2, 2)))) == []
+    assert list(extremes._led_away(data, question, np.full((2, 2), INF))) == []
     data, question = asked(V, [-INF] * 2, [INF] * 2, -EYE)
-    for M in rays.led_away(data, question, A):
+    for M in extremes._led_away(data, question, A):
         assert np.array_equal(M, A / np.linalg.norm(A))

@@ -296,6 +296,7 @@ def test_equalities_have_room_in_proportion_to_the_size_of_the_matrix():
     data = quadsense.Measurements(U, bounds=([1.0, 0.0], [1.0, 2.0]))
     found = r.Enclosure(np.array([1.0 + 1e-13, 1.0]), np.zeros(2))
     assert not r.is_met(found, data.ends, 0.0)
+    assert not r.is_met(found, data.ends)
     assert r.is_met(found, data.ends, 10.0)
     assert not r.is_met(found, data.ends, 0.1)
 

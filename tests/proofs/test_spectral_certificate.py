@@ -242,3 +242,23 @@ def test_the_rank_is_found_where_there_is_one():
     G = np.asfortranarray(M.T @ M)
     assert numerical_rank(G.copy(order="F"), 1e-12 * np.trace(G)) == 17
     assert cholesky(G - np.eye(30)) is None
+
+
+@pytest.mark.parametrize("complex_rows", [False, True])
+def test_sums_of_rows_bound_as_the_rows_do(complex_rows):
+    """Readings of sums, whose errors are those of the sums: the bound is true, and of use."""
+    rng = np.random.default_rng(2)
+    U, b, A_star = sensed(4, 0, 2, complex_rows, n=3, m=30)
+    W = rng.standard_normal((24, 30))
+    noise = 1e-4
+    reads = W @ b + noise * rng.uniform(-1, 1, 24)
+    A = perturbed(A_star, 0, 0.01)
+    A = A if complex_rows else A.real
+    found = spectral_certificate(U, reads, A, noise, mix=W)
+    assert found.verdict is SpectralVerdict.BOUNDED
+    assert truth(A, A_star) <= found.delta <= 3.0 * truth(A, A_star) + 0.1
+    few = spectral_certificate(U, reads[:5], A, noise, mix=W[[0, 1, 2, 3, 3]])
+    size = 9 if complex_rows else 6
+    assert (few.verdict, few.unseen) == (SpectralVerdict.UNDETERMINED, size - 4)
+    same = spectral_certificate(U, np.repeat(reads[:3], 4), A, noise, mix=W[[0, 1, 2]].repeat(4, 0))
+    assert (same.verdict, same.unseen) == (SpectralVerdict.UNDETERMINED, size - 3)

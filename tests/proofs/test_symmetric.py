@@ -131,11 +131,15 @@ def test_rows_alike_too_many_or_unseen_span_nothing_provable(monkeypatch, rng):
     assert s.smallest_of_gram(Sensing.of(V[[0, 0]])) == 0.0
     assert s.smallest_of_gram(Sensing.of(unit_rows(rng, 7, 3, False))) == 0.0
     assert s.smallest_of_gram(Sensing.of(V), np.zeros((3, 3), bool)) == 0.0
-    monkeypatch.setattr(s, "MAX_MASKED_ENTRIES", 10)
+    monkeypatch.setattr(s, "MAX_ARRAY_ENTRIES", 10)
     pattern = ~np.eye(3, dtype=bool)
     assert s.smallest_of_gram(Sensing.of(V), pattern) == 0.0
     monkeypatch.setattr(s, "MAX_GRAM_ROWS", 3)
     assert s.smallest_of_gram(Sensing.of(V)) == 0.0
+    assert s.smallest_of_gram(Sensing.of(V[:3])) > 0.0
+    monkeypatch.setattr(s, "cholesky", lambda *_, **__: None)
+    assert s.smallest_of_gram(Sensing.of(V[:3])) == 0.0
+    assert s._smallest(Sensing.of(unit_rows(rng, 9, 3, False)), 0.0, None) == 0.0
 
 
 # --- norms of fits ---------------------------------------------------------------------------
@@ -177,6 +181,7 @@ def test_a_bound_on_the_norm_needs_all_of_A_and_finite_readings(monkeypatch):
     assert s.norm_within(Sensing.of(V), np.zeros(3)) == 0.0
     assert s.norm_within(Sensing.of(V[[0, 0, 0]]), np.ones(3)) == math.inf
     assert s.norm_within(Sensing.of(V[[0, 0, 0]]), np.array([1.0, 1.0, 1e9])) == math.inf
+    assert s.norm_within(Sensing.of(V[[0, 0, 0, 1]]), np.array([1.0, 1.0, 1.0, 1e9])) == math.inf
     # Far beyond what the weights can say, rows count for nothing, the others still do.
     found = s.norm_within(Sensing.of(V), np.array([1e-300, 1e-300, 1e-300]))
     assert is_between(found, largest_fit(V, 1.0) * 1e-300, 1e-299)

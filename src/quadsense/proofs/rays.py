@@ -20,6 +20,7 @@ from quadsense.core.sums import DOWN, OF_ERRORS, SPARE, gamma, sum_error
 from quadsense.measurements import Measurements
 from quadsense.measurements.sensing import Sensing
 from quadsense.proofs.costs import shifted
+from quadsense.proofs.definite import cholesky, factorisation_error, first_shift
 from quadsense.proofs.rounding import COMPLEX, SPARE_OF_NESTED
 from quadsense.proofs.symmetric import SHARES, smallest_of_gram
 
@@ -181,8 +182,6 @@ def seen_rows(F: Sensing, question: Question, live: npt.NDArray[np.bool_]) -> np
 
 def _smallest_singular_value(rows: npt.NDArray[Any]) -> float:
     """Return a proved lower bound on ``||U x||`` for unit x in the span of the rows; or 0.0."""
-    from quadsense.proofs.definite import cholesky, factorisation_error, first_shift
-
     m, n = rows.shape
     if m > n:
         return 0.0
