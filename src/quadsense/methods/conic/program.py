@@ -9,7 +9,6 @@ gives way, ``v = reading + y/(2w)``, so that no multiplier is a difference of re
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from quadsense.arrays import Vector
 from quadsense.core.secants import Past, combined
@@ -56,27 +55,6 @@ class ConsensusLook:
     y: Vector
     level: float
     max_ratio: float
-
-
-@dataclass(frozen=True)
-class Past:
-    """The last step, and differences of those before.
-
-    Attributes
-    ----------
-    found, change : arrays of shape (N,)
-        Where the last step went, and by how much.
-    moves, turns : tuples of such arrays
-        Differences of both from step to step.
-    products : array of shape (k, k)
-        Inner products of the turns.
-    """
-
-    found: Vector
-    change: Vector
-    moves: tuple[Vector, ...]
-    turns: tuple[Vector, ...]
-    products: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -165,15 +143,6 @@ units: for 24 states of 4 to 6 qubits .3, 1, 3 and 10 took 112, 104, 98 and 106 
 STEPS_WITHOUT_COPIES = 10
 """The same where a step costs no product with the rows: a look costs more than some steps."""
 
-MAX_REMEMBERED = 10
-"""Differences of steps that are combined: with 3 to 12 for states of 5 and 6 qubits 25 to 40 steps
-where 30 to 105 are needed without."""
-
-MAX_GROWTH = 2.0
-"""Growth of what a step changes, from which on the steps before are no guide."""
-
-MIN_INDEPENDENT = 1e-10
-"""Share of their squares by which the changes that are combined are kept apart."""
 
 MAX_TUNED_STEPS = 300
 """Steps in which penalties may change: with changing ones nothing converges."""
@@ -372,36 +341,6 @@ def _accelerated(at: ConsensusState, lead: Vector, inwards: Vector) -> tuple[Vec
     found, past = combined(at.past, here, there - here)
     lead = np.where(root > 0.0, over(found[:size], root), lead)
     return lead, found[size:] / at.sigma**0.5, past
-
-
-def combined(past: Past | None, here: Vector, change: Vector) -> tuple[Vector, Past]:
-    """Where to go from `here`, in place of ``here + change``: the combination that changes least.
-
-    Anderson's acceleration [Anderson 1965], of the type of [Walker & Ni 2011, section 2]. What is
-    proved of a state does not depend on how it was come by.
-    """
-    found, none = here + change, np.empty((0, 0))
-    if past is None:
-        return found, Past(found, change, (), (), none)
-    now, before = numbers(change @ change, past.change @ past.change)
-    if not now <= MAX_GROWTH**2 * before:
-        return found, Past(found, change, (), (), none)
-    moves = (*past.moves, found - past.found)[-MAX_REMEMBERED:]
-    turns = (*past.turns, change - past.change)[-MAX_REMEMBERED:]
-    count, last = len(turns), turns[-1]
-    inner = numbers(*(last @ turn for turn in turns), *(turn @ change for turn in turns))
-    products = np.empty((count, count))
-    products[:-1, :-1] = past.products[-(count - 1) :, -(count - 1) :] if count > 1 else 0.0
-    products[-1] = products[:, -1] = inner[:count]
-    kept = products + MIN_INDEPENDENT * np.trace(products) * np.eye(count)
-    after = Past(found, change, moves, turns, products)
-    if not (np.isfinite(kept).all() and products[-1, -1] > 0.0):
-        return found, after
-    shares = np.linalg.solve(kept, np.array(inner[count:]))
-    lead = found
-    for share, move in zip(shares.tolist(), moves, strict=True):
-        lead = lead - share * move
-    return lead, after
 
 
 def _led(program: ConsensusProgram, at: ConsensusState, lead: Vector) -> ConsensusState:
