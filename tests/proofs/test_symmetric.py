@@ -80,7 +80,7 @@ def test_sums_have_singular_values_too(rng, complex_):
 def test_some_of_many_rows_prove_no_more_than_all_do(monkeypatch, rng):
     V = unit_rows(rng, 400, 2, False)
     monkeypatch.setattr(s, "LARGE_WORK", 0.0)
-    monkeypatch.setattr(Sensing, "spread", lambda self, count: np.arange(count))
+    monkeypatch.setattr(s, "spread", lambda m, count: np.arange(count))
     weights = np.where(np.arange(400) % 2, 1.0, 0.0)
     for squares, kept in ((None, V[:48]), (weights, V[1:48:2])):
         true = float(np.linalg.svd(map_of(kept))[1][-1])

@@ -235,7 +235,7 @@ def test_a_positive_semidefinite_fit_is_the_best_with_w_and_c(m, parts, weighted
 def test_many_rows_are_taken_in_blocks(monkeypatch):
     X, y = data(200, 3, seed=7)
     direct = QuadraticRegressor(0.3, psd=True).fit(X, y)
-    monkeypatch.setattr("quadsense.sklearn.closed_form.BLOCK_ENTRIES", 60)
+    monkeypatch.setattr("quadsense.sklearn.closed_form.BLOCK_ELEMENTS", 30)
     other = QuadraticRegressor(0.3, psd=True).fit(X, y)
     np.testing.assert_allclose(other.matrix_, direct.matrix_, atol=1e-6)
     assert objective(other, X, y) == pytest.approx(objective(direct, X, y), rel=1e-7)
