@@ -85,7 +85,7 @@ def gram_triangle(F: Any, single: bool = False, lower: bool = False) -> npt.NDAr
     kind: Any = F.kind
     if not is_dense(kind):
         whole = slice(0, F.m)
-        blocks = [F.gram_block(part, whole) for part in F.kind.slices(F.m)]
+        blocks = [F.gram_block(part, whole) for part in F.slices(F.m)]
         if F.xp is not np:
             blocks = [to_numpy(block) for block in blocks]
         return np.concatenate(blocks).astype(np.float32 if single else np.float64).T

@@ -108,7 +108,7 @@ class ExplicitGram(_Operator):
         width = max(self.m, int(BLOCK_ELEMENTS * cost / max(BLOCK_FLOPS, MIN_COLUMNS * cost)))
         found: list[tuple[int, Array]] = []  # where a block begins, and K from there on
         whole = []
-        for block in rows.kind.slices(width):
+        for block in rows.slices(width):
             known = [right[:, block.start - at : block.stop - at].T for at, right in found]
             right = rows.gram_block(block, slice(block.start, self.m))
             whole.append(xp.concat([*known, right], axis=1) if known else right)
@@ -512,7 +512,7 @@ def _coherence(rows: Sensing, gram: Any) -> float:
     """Return the largest inner product of two rows of unit norm."""
     best = 0.0
     explicit = gram.values if isinstance(gram, ExplicitGram) else None
-    for block in rows.kind.slices(rows.m):
+    for block in rows.slices(rows.m):
         K = to_numpy(
             explicit[block, :] if explicit is not None else rows.gram_block(block, slice(0, rows.m))
         ).copy()

@@ -395,6 +395,10 @@ class Sensing(Portable):
 
     # --- blocks of rows ----------------------------------------------------------------------
 
+    def slices(self, width: int | None = None) -> Iterator[slice]:
+        """Return slices of rows whose temporaries, `width` numbers per row, stay within a block."""
+        return self.kind.slices(width)
+
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Yield dense rows ``v_i``, one block at a time."""
         for part, rows in dense_blocks(self.kind):

@@ -38,9 +38,6 @@ MAX_CORRECTIONS, MIN_LENGTH_GAIN = 2, 0.02
 """So often at most the second-order terms are taken anew, of the direction that they gave, and
 lengths are to grow by that in sum: the system is factored, and a direction costs little."""
 
-MIN_LENGTH_KEPT = 0.7
-"""Share of the lengths below which, without the cone, they are not taken anew in later steps."""
-
 MAX_RELAXED_GAP = 1e-2
 """Gap, in units of a logarithm, from which it is known which ends are crossed."""
 
@@ -121,8 +118,6 @@ class KernelState:
         The least `apart` so far.
     single : bool
         Whether factors in single precision have done so far.
-    corrects : bool
-        Whether second-order terms are taken anew: not once that has made lengths far worse.
     relaxed : bool
         Whether it is of `KernelProgram.relaxed`.
     """
@@ -139,7 +134,6 @@ class KernelState:
     stuck: bool
     least: float = np.inf
     single: bool = True
-    corrects: bool = True
     relaxed: bool = False
 
     @property
@@ -202,16 +196,15 @@ def advance(program: KernelProgram, state: KernelState) -> KernelState:
         if not (known and bool(np.any(crossed))):
             return replace(advance(program.relaxed, replace(state, relaxed=False)), relaxed=True)
         whole = measured(program, restored(program, state.at), state.iteration)
-        # And on: a run in which nothing moves is ended.
-        state = replace(whole, single=state.single, corrects=state.corrects)
+        state = replace(whole, single=state.single)  # and on: a run in which nothing moves is ended
     if state.stuck:
         return state
     at: KernelPoint | None
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         try:
-            at, single, corrects = _step(program, state)
+            at, single = _step(program, state)
         except (sl.LinAlgError, ValueError):  # the latter from SciPy, for what is no number
-            at, single, corrects = None, False, False
+            at, single = None, False
         after = None if at is None else measured(program, at, state.iteration + 1)
     if after is None or not _sound(after) or _spoilt(state, after):
         return replace(state, stuck=True)
@@ -226,7 +219,7 @@ def advance(program: KernelProgram, state: KernelState) -> KernelState:
     )
     least = min(state.least, after.apart)
     idle = 0 if better else state.idle + int(not _lifted(state, after))
-    return replace(after, idle=idle, least=least, single=single, corrects=corrects)
+    return replace(after, idle=idle, least=least, single=single)
 
 
 def _sound(state: KernelState) -> bool:
@@ -249,9 +242,9 @@ def _spoilt(before: KernelState, after: KernelState) -> bool:
     return misses or after.imbalance > MAX_GROWTH * max(before.imbalance, balanced)
 
 
-def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | None, bool, bool]:
-    """Return the next point, None where there is no step, and the next `single` and `corrects`."""
-    at, corrects = state.at, state.corrects
+def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | None, bool]:
+    """Return the next point, None where there is no step, and whether single precision did."""
+    at = state.at
     known = program.kept.get("missed")
     missed = known[1] if known is not None and known[0] is at else residuals(program, at)
     cone = ConeScaling.at(at, program.alpha > 0.0) if program.psd else None
@@ -264,7 +257,7 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
     count, aim = count_of_pairs(program), sum_of_targets(program)
     step = newton.direction(_targets(program, 0.0, cone, None))
     if count == 0:
-        return _moved(newton, step, 1.0, 1.0, 1.0), newton.system.single, corrects
+        return _moved(newton, step, 1.0, 1.0, 1.0), newton.system.single
     mean = aim / count
     mu = sum_of_products(program, at) / count - mean
     lengths = _tied(program, *newton.lengths(step))
@@ -275,7 +268,7 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
         low = MIN_LATE_PRODUCT_SHARE if state.idle >= LATE_STEPS else MIN_PRODUCT_SHARE
         if state.iteration == 0 or sum_ < low * state.slip:
             factor = float(np.sqrt(state.slip / sum_)) if sum_ < state.slip < np.inf else 1.0
-            return replace(at, S=factor * at.S), newton.system.single, corrects
+            return replace(at, S=factor * at.S), newton.system.single
     reached = _reached(program, at, cone, step, primal, dual) / count - mean
     sigma = min(1.0, max(reached, 0.0) / mu) ** CENTRING_POWER if mu > 0.0 else 0.0
     # No lower than can matter: beyond that the systems only get worse.
@@ -284,12 +277,11 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
     goal = max(sigma * mu, min(mu, least), 0.0)
     step = newton.direction(_targets(program, goal, cone, step))
     primal, dual = _tied(program, *newton.lengths(step))
-    for _ in range(MAX_CORRECTIONS if corrects else 0):
+    for _ in range(MAX_CORRECTIONS):
         if min(primal, dual) >= 1.0:
             break
         other = newton.direction(_targets(program, goal, cone, step))
         lengths = _tied(program, *newton.lengths(other))
-        corrects = program.psd or sum(lengths) >= MIN_LENGTH_KEPT * (primal + dual)
         if sum(lengths) < primal + dual + MIN_LENGTH_GAIN:
             break
         step, (primal, dual) = other, lengths
@@ -306,8 +298,8 @@ def _step(program: KernelProgram, state: KernelState) -> tuple[KernelPoint | Non
         backoff = MIN_BACKOFF + (MAX_BACKOFF - MIN_BACKOFF) * min(1.0, primal, dual)
     primal, dual = min(1.0, backoff * primal), min(1.0, backoff * dual)
     if max(primal, dual) < MIN_STEP:
-        return None, newton.system.single, corrects
-    return _moved(newton, step, primal, dual, taken), newton.system.single, corrects
+        return None, newton.system.single
+    return _moved(newton, step, primal, dual, taken), newton.system.single
 
 
 def _may_lift(program: KernelProgram, state: KernelState) -> bool:
