@@ -137,8 +137,12 @@ FIRST_PENALTY_WITHOUT_COPIES = 1.0
 curvature: for 12 states of 5 to 7 qubits .1, .3, 1 and 3 took 54, 48, 44 and 49 steps."""
 
 FIRST_SMOOTH_PENALTY = 3.0
-"""First penalty of the copy in the cone where readings have copies without intervals, in the same
-units: for 24 states of 4 to 6 qubits .3, 1, 3 and 10 took 112, 104, 98 and 106 steps."""
+"""First penalty of the copy in the cone where steps with copies are combined, in the same units:
+for 24 states of 4 to 6 qubits .3, 1, 3 and 10 took 112, 104, 98 and 106 steps."""
+
+MAX_COMBINED_ORDER = 64
+"""Order of A up to which steps with copies are combined: likelihoods of 3 to 6 qubits take two
+thirds of the steps, a GHZ state of 8 qubits took twice as many."""
 
 STEPS_WITHOUT_COPIES = 10
 """The same where a step costs no product with the rows: a look costs more than some steps."""
@@ -200,7 +204,7 @@ def start(program: ConsensusProgram, z: Vector, warm: bool, dual: Vector | None)
     y = term.permitted(term.slope(v) if dual is None else dual)
     rho = program.penalty(v, share)
     r = over(y, 2.0 * rho)
-    first = FIRST_SMOOTH_PENALTY if term.smooth else FIRST_CONE_PENALTY
+    first = FIRST_SMOOTH_PENALTY if _combines(program) else FIRST_CONE_PENALTY
     sigma = first * program.curvature(rho) if inner.cone.psd else 0.0
     x = inner.cone.project(z)
     u = 0.0 * z
@@ -316,7 +320,7 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
     lead = RELAXATION * values + (1.0 - RELAXATION) * at.v + at.r
     inwards = RELAXATION * z + (1.0 - RELAXATION) * at.x + at.u
     past = None
-    if term.smooth:
+    if _combines(program):
         lead, inwards, past = _accelerated(at, lead, inwards)
     v = term.proximal(lead, at.rho, at.share)
     r = np.where(at.rho > 0.0, lead - v, 0.0)
@@ -328,6 +332,11 @@ def _step(program: ConsensusProgram, at: ConsensusState) -> ConsensusState:
         iteration=at.iteration + 1,
     )  # fmt: skip
     return _led(program, after, inwards) if cone.psd else replace(after, x=z)
+
+
+def _combines(program: ConsensusProgram) -> bool:
+    """Whether steps with copies are combined."""
+    return program.term.smooth and program.inner.cone.n <= MAX_COMBINED_ORDER
 
 
 def _accelerated(at: ConsensusState, lead: Vector, inwards: Vector) -> tuple[Vector, Vector, Past]:
