@@ -412,7 +412,7 @@ def check_bounds(case: Case) -> str:
 BOUNDED = {"minimax": "the least largest error in units of delta",
            "least_squares": "the least sum of squares",
            "nearest": "the least squared distance from the prior",
-           "min_trace": "the least trace", "interval": "<C, A>"}  # fmt: skip
+           "min_trace": "the least trace", "interval": "within all intervals, <C, A>"}  # fmt: skip
 CHECKS = {"met": lambda case: case.answer()[1], "infeasible": check_infeasible}
 CHECKS |= dict.fromkeys(BOUNDED, check_bounds)
 
