@@ -79,6 +79,7 @@ SHARED = Mixed(Sensing.of(V[:4]), np.eye(4)[:3] + 0.25, np.ones(3), np.ones(3))
 ENDS = Intervals.around(B, np.full(9, 0.1))
 SAME = Sensing.of(np.full((2, 1), 0.6))
 APART = Intervals.between(np.array([0.0, 2.0]), np.array([1.0, 3.0]))
+NEGATIVE = Intervals.between(np.array([-3.0]), np.array([-1.0]))
 LAPPED = Intervals.between(np.array([0.0, 0.8]), np.array([1.0, 3.0]))
 NEAR = np.array([-1.0, 1.0 + 1e-4])
 
@@ -206,6 +207,10 @@ CLAIMS = {
     "certify": (
         positive, lambda: positive.certify(SAME, APART, -NEAR).lower_bound, -1,
         "DOWN LIFT_ROUNDINGS",
+    ),
+    "certify plain": (
+        positive, lambda: positive.certify(Sensing.of(np.eye(1)), NEGATIVE, np.ones(1)).lower_bound,
+        -1, "DOWN LIFT_ROUNDINGS LIFT_UP",
     ),
     "certify trace": (
         positive, lambda: positive.certify(SAME, APART, -NEAR, lift=False).trace_bound, -1,

@@ -262,3 +262,14 @@ def test_sums_of_rows_bound_as_the_rows_do(complex_rows):
     assert (few.verdict, few.unseen) == (SpectralVerdict.UNDETERMINED, size - 4)
     same = spectral_certificate(U, np.repeat(reads[:3], 4), A, noise, mix=W[[0, 1, 2]].repeat(4, 0))
     assert (same.verdict, same.unseen) == (SpectralVerdict.UNDETERMINED, size - 3)
+
+
+def test_the_noise_that_refuted_data_need_is_named():
+    """With a little more than that the data are not refuted, with a little less they are."""
+    U, b, A_star = sensed(4, 1e-2, 3, n=3, m=40)
+    found = spectral_certificate(U, b, A_star, 1e-4)
+    assert found.verdict is SpectralVerdict.REFUTED
+    factor = float(found.message.rpartition(" times")[0].rpartition(" ")[2])
+    for share, refuted in ((0.98, True), (1.02, False)):
+        again = spectral_certificate(U, b, A_star, 1e-4 * share * factor)
+        assert (again.verdict is SpectralVerdict.REFUTED) is refuted

@@ -194,10 +194,8 @@ def test_a_bound_on_the_norm_needs_all_of_A_and_finite_readings(monkeypatch):
 def test_lengths_are_found_at_the_ends_of_the_range(size):
     values = np.array([3.0, 4.0, 0.0]) * size if size < np.inf else np.array([1.0, np.inf])
     found = s._root_sum_of_squares(values)
-    if size in (0.0, np.inf):
-        assert found == size
-    else:
-        assert is_between(found, 5.0 * size, 5.0 * size * (1.0 + 1e-14) + 1e-300)
+    exact = size in (0.0, np.inf)
+    assert is_between(found, 5.0 * size, 5.0 * size * (1.0 + 1e-14) + (0.0 if exact else 1e-300))
     assert s._root_sum_of_squares(np.zeros(0)) == 0.0
 
 
@@ -447,6 +445,10 @@ def test_a_norm_that_is_taken_for_granted_is_large():
     assert s.norm_taken(F, one, 3.0, inf) == 9e6  # between 9 and 4
     slack = question("slack_max", (5.0, 1.0), (6.0, inf), (1.0, 1.0))
     assert s.norm_taken(F, slack, 3.0, inf) == 6e6
+    # As far as the slack may reach, where that is known: to -5 and 7, to -9 and 5.
+    for lo, hi, most in ((-1.0, 3.0, 7e6), (-5.0, 1.0, 9e6)):
+        some = question("slack_max", (lo, lo), (hi, hi), (2.0, 2.0))
+        assert s.norm_taken(F, some, 0.0, 8.0) == pytest.approx(most)
 
 
 def test_coordinates_that_a_row_has_are_seen():
