@@ -161,7 +161,7 @@ def _precisions(table: Vector) -> Vector:
 def tetrahedral(means: Vector, shots: float, device: Any = None) -> tuple[Any, Vector, Vector]:
     """Return rows, readings and their weight, for least squares as of all Pauli settings.
 
-    Where these were measured equally often the sum of squares is, but for a constant, that of the
+    Where these were measured equally often the sum of squares is, up to a constant, that of the
     means of Pauli strings, and the tetrahedral measurement of each qubit weighs these alike, with
     4^q rows instead of 6^q.
 
