@@ -73,7 +73,7 @@ test-golden: $(VENV)/.installed-dev  ## Compare 2,500 answers with those written
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/golden.py compare
 
 mutation: $(VENV)/.installed-dev  ## Change the code that proves things, see whether a test notices (long)
-	$(BIN)/python tests/mutation.py --count 150 --seed 2026
+	$(BIN)/python tests/mutation.py --count 120 --seed 2026
 
 coverage: $(VENV)/.installed-dev  ## Lines and branches that tests of proofs and certificates run (minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m coverage run --branch --include "$(COVERED)" -m pytest -q -m "not ($(BEYOND_QUICK))" $(COVERING)

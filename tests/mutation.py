@@ -1,6 +1,6 @@
 """Change the code that proves things, one operator at a time, and see whether a test notices.
 
-    python tests/mutation.py [--count 150] [--seed 0] [--jobs 2] [--only rounding --only checker]
+    python tests/mutation.py [--count 120] [--seed 0] [--jobs 2] [--only rounding --only checker]
 
 A mutant is the source of one module with one change: a comparison turned or made strict, a sum made
 a difference, a number one more, a condition negated, `and` made `or`. The changes are drawn in the
@@ -467,7 +467,7 @@ def argued() -> dict[str, str]:
 def main() -> int:
     """Run the mutants, print the survivors and the score of each module."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--count", type=int, default=120)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", action="append", help="a module: rounding, ..., writer, checker")

@@ -144,17 +144,18 @@ def test_hitting_sets_are_found_where_there_are_any():
 
 def test_files_next_to_a_certificate_alone_are_read(tmp_path):
     held = {"format": "quadsense-certificate", "version": "1.0", "claim": "met", "n": 1, "m": 1,
-            "lo": [1], "hi": [1], "A": [1]}  # fmt: skip
+            "lo": [1], "hi": [1], "A": {"entries": [1]}}  # fmt: skip
     folder = tmp_path / "inside"
     folder.mkdir()
-    data = struct.pack("<d", 1.0)
-    for where in (tmp_path / "u.bin", folder / "u.bin"):
-        where.write_bytes(data)
-    digest = hashlib.sha256(data).hexdigest()
-    named = {"file": "u.bin", "sha256": digest}
+    inside, outside = struct.pack("<d", 1.0), struct.pack("<d", -1.0)
+    (folder / "u.bin").write_bytes(inside)
+    (tmp_path / "u.bin").write_bytes(outside)
+    right, other = (hashlib.sha256(data).hexdigest() for data in (inside, outside))
+    named = {"file": "u.bin", "sha256": right}
     assert checker.check(held | {"U": named}, str(folder))[0]
-    for name in ("../u.bin", str(tmp_path / "u.bin"), "none.bin", "."):
+    for name in ("../u.bin", str(tmp_path / "u.bin"), "u.bin"):  # what is outside is not read
         with pytest.raises(checker.Malformed):
-            checker.check(held | {"U": named | {"file": name}}, str(folder))
-    with pytest.raises(checker.Malformed):
-        checker.check(held | {"U": named | {"sha256": digest[::-1]}}, str(folder))
+            checker.check(held | {"U": {"file": name, "sha256": other}}, str(folder))
+    for name in ("none.bin", "."):
+        with pytest.raises(checker.Malformed):
+            checker.check(held | {"U": {"file": name, "sha256": right}}, str(folder))
