@@ -28,8 +28,8 @@ JEFFREYS = 0.5
 CORNERS = np.sqrt(1.0 / 3.0) * np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
 """Of a tetrahedron."""
 
-TETRAHEDRON = np.array([
-    [[0.5 * np.sqrt(1.0 + z), 0.5 * (x + 1j * y) / np.sqrt(1.0 + z)] for x, y, z in CORNERS]
+TETRAHEDRON = 0.5 * np.array([
+    [[np.sqrt(1.0 + z), (x + 1j * y) / np.sqrt(1.0 + z)] for x, y, z in CORNERS]
 ])  # fmt: skip
 """Vectors of one setting, whose effects are a quarter of I and of the Pauli matrix of a corner."""
 
