@@ -155,7 +155,7 @@ def _precisions(table: Vector) -> Vector:
     counts = table + JEFFREYS
     totals = counts.sum(axis=1, keepdims=True)
     means = counts / totals
-    return np.asarray((totals + 1.0) / (means * (1.0 - means))).ravel()
+    return np.asarray((totals + 1.0) / (means - means * means)).ravel()
 
 
 def tetrahedral(means: Vector, shots: float, device: Any = None) -> tuple[Any, Vector, Vector]:
