@@ -25,7 +25,7 @@ MAX_LIKELIHOOD_ORDER = 256
 JEFFREYS = 0.5
 """Counts that are added to those of every outcome where their variance is asked for."""
 
-CORNERS = np.sqrt(1.0 / 3.0) * np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
+CORNERS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / np.linalg.norm([1, 1, 1])
 """Of a tetrahedron."""
 
 TETRAHEDRON = 0.5 * np.array([
