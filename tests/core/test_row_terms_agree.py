@@ -106,6 +106,7 @@ def test_the_split_term_is_the_same_function_in_other_units(name, seed):
             assert cost(best) <= cost(best + step * (np.arange(M) == i)) + 1e-12
 
 
+@pytest.mark.slow
 def test_no_module_knows_a_row_term_by_its_name():
     root = Path(quadsense.__file__).parent
     found = []

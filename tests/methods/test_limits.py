@@ -186,6 +186,7 @@ def test_the_objective_is_certified_under_an_assumed_bound_where_none_is_proved_
     assert result.verify(U, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [deep(task) if task in LONG else task for task in TASKS])
 def test_ctrl_c_at_any_look_keeps_the_result(task):
     (U, b), arguments = TASKS[task]

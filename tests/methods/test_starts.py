@@ -38,6 +38,7 @@ def test_a_dense_start_near_the_answer_takes_few_steps():
     assert warm.n_iter <= 4 < cold.n_iter
 
 
+@pytest.mark.slow
 def test_other_starts_with_a_rank_do_no_harm():
     U, A, b = low_rank(30, 500, 3, False)
     for start in (np.zeros((30, 30)), np.eye(30), -A, 1e6 * A):
@@ -148,6 +149,7 @@ def test_the_same_question_from_its_answer_takes_no_step(asked, m, complex_):
     assert again.verify(U, b, delta=delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "m"), ASKED)
 def test_one_more_reading_comes_to_the_same_answer_as_without_a_start(asked, m, complex_):
     U, b, delta = stream(m, complex_)

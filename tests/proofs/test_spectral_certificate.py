@@ -62,6 +62,7 @@ def test_without_noise_the_bound_is_the_truth(kappa, complex_rows, m):
         assert truth(A, A_star) <= c.delta <= 1.01 * truth(A, A_star)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kappa", "unit"), cover([1, 3, 10, 30], [False, True]))
 def test_with_noise_the_bound_holds_and_is_of_use(kappa, unit):
     for seed in range(20):

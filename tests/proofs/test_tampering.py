@@ -444,6 +444,7 @@ def _changed_files(path):
             yield f"{'.'.join(keys)} {text}", arrays, _with(metadata, keys, new)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", CHANGED, indirect=True)
 def test_no_check_passes_a_result_changed_in_its_file(subject, tmp_path):
     subject.result.save(tmp_path / "honest.npz")

@@ -378,6 +378,7 @@ def test_malformed_files_end_with_status_2_and_one_line(text, tmp_path, capsys):
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(1e300, 1e-300), (5e-324, 1.7e308)])
 def test_numbers_of_too_different_sizes_are_refused_before_they_take_memory(sizes):
     n = 1100

@@ -375,6 +375,7 @@ def test_coverage(q, seeds):
     assert min(coverage(q, seeds)) >= 0.95 * seeds - 3 * deviation
 
 
+@pytest.mark.slow
 def test_bounds_of_purity_and_distance_hold_the_truth():
     for seed in range(2):
         rho = random_state(4, 2, seed)
@@ -389,6 +390,7 @@ def test_bounds_of_purity_and_distance_hold_the_truth():
         ).real <= state.expectation("XY").upper  # fmt: skip
 
 
+@pytest.mark.slow
 def test_large_systems_have_intervals_term_by_term():
     q = 6
     settings = settings_of(q)

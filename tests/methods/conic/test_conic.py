@@ -66,6 +66,7 @@ def test_every_kind_of_question_ends_in_the_objective_of_clarabel(first):
         assert best is None or abs(found.objective - best) <= 1e-6 * (1 + abs(best)), seed
 
 
+@pytest.mark.slow
 def test_clarabel_knows_most_of_these_answers():
     known = [truth(*drawn(seed)) is not None for seed in range(0, SEEDS, 7)]
     assert np.mean(known) > 0.75

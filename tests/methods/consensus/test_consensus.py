@@ -156,6 +156,7 @@ def test_the_step_in_z_solves_the_normal_equations(rng, is_complex):
     assert np.allclose(d, exact, rtol=0.0, atol=1e-5 * np.linalg.norm(exact))
 
 
+@pytest.mark.slow
 def test_rows_in_a_file_give_the_same_answer(rng, tmp_path):
     U, b, delta = uniform(rng, 4000, 60)
     np.savez(tmp_path / "data.npz", U=U, b=b)

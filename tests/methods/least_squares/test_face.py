@@ -92,6 +92,7 @@ def test_every_method_is_found_under_its_name():
         METHODS["newton"]
 
 
+@pytest.mark.slow
 def test_the_first_descents_may_come_from_several_threads_at_once():
     program = """
 import threading, numpy as np, quadsense

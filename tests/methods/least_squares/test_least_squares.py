@@ -192,6 +192,7 @@ def test_other_questions_are_left_to_others(rng):
     assert method.dual(program, state) is None
 
 
+@pytest.mark.slow
 def test_large_orders_go_without_the_normal_matrix(rng):
     U = normal(rng, 700, 70, is_complex=False)
     X = rng.standard_normal((70, 2))
@@ -305,6 +306,7 @@ def test_where_nothing_need_be_missed_all_is_met(rng):
     assert result.met and result.objective == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", sampled([0, 1, 2, 5], 1))
 @pytest.mark.parametrize("noise", [1e-6, 1e-5, 1e-4])
 @pytest.mark.parametrize("kind", ["real", "complex", "equality", "end"])

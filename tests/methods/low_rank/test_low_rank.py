@@ -190,6 +190,7 @@ def test_restarts_recover_rank_one_from_few_rows(complex_rows, m):
     assert s.starts <= 200
 
 
+@pytest.mark.slow
 def test_lifts_succeed_where_plain_restarts_do_not():
     for seed in (4, 5):
         U, b, _ = gaussian(50, 1, 75, seed)

@@ -125,6 +125,7 @@ def constrained(seed):
     return U, b, r, constraints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 11, 69, 98])
 def test_constraints_that_are_in_the_way_are_held_and_let_go(seed):
     U, b, r, constraints = constrained(seed)

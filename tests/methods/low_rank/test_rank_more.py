@@ -138,6 +138,7 @@ def test_a_pair_without_minus_is_the_rank_alone():
     assert pair.certificate.psd and pair.matrix.signs is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "is_complex"), [(3, False), deep(0, True), deep(3, True)])
 def test_attempts_that_end_alike_are_not_repeated_two_hundred_times(seed, is_complex):
     """The readings are of a definite matrix, which no matrix with these signs has."""
@@ -253,6 +254,7 @@ def test_planted_matrices_are_met_in_every_combination(seed, tmp_path):
         assert each.verify(U, b, mix=W, **kept), str(each.check(U, b, mix=W, **kept))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signs", [(2, 0), (1, 1)])
 @pytest.mark.parametrize("trace", sampled([False, True], 1))
 @pytest.mark.parametrize("seed", sampled(range(3), 1))
@@ -294,6 +296,7 @@ def test_an_upper_bound_below_zero_is_a_proof_for_semidefinite_matrices_only():
 # --- pins together with ranges -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pin", sampled([1e-6, 1e-4, 1e-2], 1))
 @pytest.mark.parametrize("seed", sampled([0, 1], 1))
 def test_nodes_are_located_from_ranges_and_pins_of_any_tolerance(pin, seed):

@@ -190,6 +190,7 @@ def test_all_rows_are_read_a_few_times(noise, rng):
     assert rows.passes <= 10
 
 
+@pytest.mark.slow
 def test_rows_in_files_are_read_at_most_twenty_times_with_the_proof(rng, tmp_path, monkeypatch):
     U, b = noisy(rng, 20_000, 12)
     np.save(tmp_path / "U.npy", U)
