@@ -284,7 +284,7 @@ MAX_REFINEMENTS = 3
 MIN_AMPLE_ROWS = 4
 """Rows per unknown from which they are ample: almost any search ends at the fit."""
 
-DEVICE_STEPS_PER_LOOK = 8
+DEVICE_STEPS_PER_LOOK = 10
 """Conjugate gradients on a device between two looks at their residual, which wait for it."""
 
 AIMED_GAP = 0.9
