@@ -70,6 +70,7 @@ def test_claims_verify_and_tampered_ones_do_not(seed):
     assert not results.verify(case.U, case.B * 1.3 + 0.2).any()
 
 
+@pytest.mark.slow
 def test_what_solve_decided_verifies_with_covariates():
     rng = np.random.default_rng(0)
     U, X = rng.standard_normal((5, 3)), rng.standard_normal((5, 1))  # 5 readings, 7 unknowns

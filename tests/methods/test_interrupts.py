@@ -86,6 +86,7 @@ def test_a_callback_that_stops_the_run_raises_nothing():
     assert quadsense.solve(U, b, callback=stop, **PAPER).status is Status.INTERRUPTED
 
 
+@pytest.mark.slow
 def test_sigterm_makes_the_command_write_the_best_so_far(tmp_path):
     U, b = _problem()
     np.savez(tmp_path / "d.npz", U=U, b=b)

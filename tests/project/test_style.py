@@ -41,6 +41,7 @@ def conditional_only(source):
     return found
 
 
+@pytest.mark.slow
 def test_every_test_asserts_something_outside_an_if():
     assert {path.name: conditional_only(path.read_text("utf-8")) for path in FILES} == {
         path.name: [] for path in FILES

@@ -94,6 +94,7 @@ def test_a_result_is_true_where_it_succeeded(name):
     assert bool(result) == (result.status in ("met", "optimal"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(SAID, 6))
 def test_card_and_report_show_the_same_facts(name):
     result = solved(name)

@@ -131,6 +131,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_nothing_had_been(name, 
         assert bits(solved(name, checkpoint=tmp_path / "c")) == bits(whole)  # and at once again
 
 
+@pytest.mark.slow
 def test_a_solve_that_is_over_is_not_run_again(tmp_path, killing):
     whole = solved("psd refuted", checkpoint=tmp_path / "c")
     again = solved("psd refuted", checkpoint=tmp_path / "c", callback=killing(1))

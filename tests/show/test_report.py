@@ -464,6 +464,7 @@ def test_the_histogram_counts_the_residuals():
         assert abs(np.count_nonzero((ratios >= low - room) & (ratios < high + room)) - count) <= 1
 
 
+@pytest.mark.slow
 def test_the_progress_is_that_of_the_history():
     result = solved("max_iter")
     picture = picture_of(result, "Worst residual")

@@ -80,6 +80,7 @@ def test_gd_tends_to_the_fit_nearest_to_its_start(start, gaussian):
     np.testing.assert_allclose(result.A, tau * np.eye(12) + step.reshape(12, 12), atol=1e-6)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**31), st.sampled_from(METHODS))
 def test_row_scaling_with_delta_scaled_changes_nothing(seed, method):
     rng = np.random.default_rng(seed)

@@ -45,6 +45,7 @@ def loaded_after(program):
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_import_leaves_what_is_seldom_needed_alone():
     assert loaded_after("import quadsense") == []
 

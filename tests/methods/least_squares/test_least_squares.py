@@ -213,6 +213,7 @@ def pauli_rows(qubits):
     return rows.reshape(-1, 2**qubits)
 
 
+@pytest.mark.slow
 def test_tomography_is_as_good_as_by_an_interior_point_method():
     U, n, shots = pauli_rows(3), 8, 1000
     assert len(U) == 6**3
