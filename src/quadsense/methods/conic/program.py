@@ -323,7 +323,10 @@ def _matrix(value: Array | float, F: Sensing, factor: float) -> Array:
     """Return a matrix of the order of the rows; a number is a multiple of the identity."""
     if isinstance(value, np.ndarray):
         return F.placed(np.asarray(value * factor, dtype=F.dtype))
-    return F.placed(float(value) * factor * np.eye(F.n, dtype=F.dtype))
+    multiple = np.zeros((F.n, F.n), dtype=F.dtype)  # no memory is taken until it is written to
+    if value:
+        np.fill_diagonal(multiple, float(value) * factor)
+    return F.placed(multiple)
 
 
 def _seen(F: Sensing, question: Question) -> tuple[Sensing, Array | None, float]:
